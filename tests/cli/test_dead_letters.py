@@ -60,7 +60,7 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert "1 dead letter sent" in rocketpy("dlq", "resend", group, "--property", "n=two", "--yes").stdout
     assert len(rocketpy("consume", topic, "--format", "json", "--follow", "--count", "4").stdout.splitlines()) == 4
     summary = rocketpy("dlq", "resend", group, "--yes", "--rate", "1000", "--json").stdout
-    assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0}
+    assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0, "rejected": []}
     rocketpy("produce", f"%DLQ%{group}", stdin="no origin\n")
     preview = rocketpy("dlq", "resend", group).stdout
     assert "0 dead letters would be sent: add --yes\n3 were sent before" in preview

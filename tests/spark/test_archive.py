@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pandas
+import pyarrow.dataset
 import pytest
 from deltalake import DeltaTable
 
@@ -72,9 +74,59 @@ def test_small_files_are_joined_and_nothing_changes(spark, options):
     one = ArchiveJob(spark, ArchiveOptions(**{**as_dict(options), "compact_files": 2}), quiet).run()
     assert (len(one.files), one.rows, one.ends) == (1, 300, several.ends)
     assert bodies(spark, options.out) == dict.fromkeys(BODIES, 1)
-    files = [path.name for path in Path(options.out).rglob("*.parquet")]
+    files = [path.name for path in Path(options.out).rglob("rocketpy-*.parquet")]
     assert files == [one.files[0].name]
     assert small_files(one.files, 2, 1 << 20) == []
+
+
+NAMES = ["007", "7", "1e3", "2026-11-28"]
+"""Topics whose names are not numbers or dates."""
+
+
+def read_topics(reader, spark, out):
+    if reader == "spark":
+        return [row.topic for row in spark.read.parquet(str(out)).select("topic").collect()]
+    if reader == "pyarrow":
+        return pyarrow.dataset.dataset(out, partitioning="hive").to_table(columns=["topic"])["topic"].to_pylist()
+    return pandas.read_parquet(out)["topic"].tolist()
+
+
+@pytest.mark.parametrize("reader", ["spark", "pyarrow", "pandas"])
+@pytest.mark.parametrize("names", [NAMES, ["2026-11-28"]], ids=["all", "date"])
+def test_a_topic_is_text_for_every_reader(spark, tmp_path, reader, names):
+    store, out = tmp_path / "store", tmp_path / "out"
+    with rocketpy.Server(store) as server, server.admin() as admin, server.producer("p") as producer:
+        for name in names:
+            admin.create_topic(name, queues=1)
+            producer.send(rocketpy.Message(name, b"x"))
+    assert ArchiveJob(spark, ArchiveOptions(str(out), tuple(names), path=str(store)), quiet).run().rows == len(names)
+    assert sorted(read_topics(reader, spark, out)) == sorted(names)
+    for path in (out / "topic=!text" / "day=1970-01-01" / "schema.parquet", out / "_common_metadata"):
+        path.unlink()  # as an older version left it
+    ArchiveJob(spark, ArchiveOptions(str(out), tuple(names), path=str(store)), quiet).run()
+    assert sorted(read_topics(reader, spark, out)) == sorted(names)
+
+
+def test_columns_that_differ_between_runs_are_all_there(spark, options, send):
+    (topic,) = options.topics
+    first, second = (
+        ArchiveOptions(**{**as_dict(options), "columns": columns, "compact_files": 0})
+        for columns in (("body", "born_at"), ("body", "tag", "flag", "properties"))
+    )
+    ArchiveJob(spark, first, quiet).run()
+    send(topic, [b"later %d" % number for number in range(30)])
+    several = ArchiveJob(spark, second, quiet).run()
+    for step in ("before", "after"):
+        frame = archived(spark, options.out)
+        assert {"body", "born_at", "tag", "flag", "properties", "topic", "day"} <= set(frame.columns), step
+        assert frame.where("tag is null").count() == frame.where("born_at is not null").count() == 300
+        table = pyarrow.dataset.dataset(options.out, partitioning="hive").to_table()
+        assert set(table.column_names) == set(frame.columns)
+        assert table["flag"].null_count == 300
+        assert set(pandas.read_parquet(options.out).columns) == set(frame.columns)
+        if step == "before":
+            joined = ArchiveJob(spark, replace(second, compact_files=2), quiet).run()
+            assert (joined.rows, len(joined.files) < len(several.files)) == (330, True)
 
 
 def as_dict(options):

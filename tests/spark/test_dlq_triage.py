@@ -76,14 +76,15 @@ def test_those_that_are_chosen_are_sent_again_once(spark, dead, rocketpy_server,
     given = ("--name-server", rocketpy_server.name_server, "--group", group, "--resend", "--to", target)
     code, report = spark_jobs.run(main, capsys, *given, "--key", key, "--topic", topic, "--out", tmp_path / "resent")
     assert code == 0
-    assert report["resent"] == {"sent": len(chosen), "sent_before": 0, "without_origin": 0}
+    rejected = {"rejected": 0, "rejections": []}
+    assert report["resent"] == {"sent": len(chosen), "sent_before": 0, "without_origin": 0, **rejected}
     assert sum(row["messages"] for row in report["kinds"]) == len(chosen)
     assert sorted(message.body for message in read(rocketpy_server, target)) == chosen
     rows = spark.read.parquet(str(tmp_path / "resent" / "resent.parquet")).collect()
     by_id = {receipt.msg_id: body for receipt, body in zip(receipts, sent.bodies, strict=True)}
     assert sorted(by_id[row.msg_id] for row in rows) == chosen
     code, report = spark_jobs.run(main, capsys, *given, "--sample", 0)
-    assert report["resent"] == {"sent": DEAD - len(chosen), "sent_before": len(chosen), "without_origin": 0}
+    assert report["resent"] == {"sent": DEAD - len(chosen), "sent_before": len(chosen), "without_origin": 0, **rejected}
     assert sorted(message.body for message in read(rocketpy_server, target)) == sorted(sent.bodies)
 
 
@@ -110,7 +111,7 @@ def test_a_group_that_gave_up_nothing_has_an_empty_report(spark, dead, rocketpy_
     given = ("--name-server", rocketpy_server.name_server, "--group", content)
     none = {"kinds": [], "sample": [], "resent": None}
     assert spark_jobs.run(main, capsys, *given) == (0, none)
-    none["resent"] = {"sent": 0, "sent_before": 0, "without_origin": 0}
+    none["resent"] = {"sent": 0, "sent_before": 0, "without_origin": 0, "rejected": 0, "rejections": []}
     assert spark_jobs.run(main, capsys, *given, "--resend") == (0, none)
     assert spark_jobs.run(main, capsys, *given, "--dry-run") == (0, [])
     assert main(list(given)) == 0

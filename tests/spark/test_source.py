@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 import rocketpy
 from rocketpy.spark import cores, scan, scan_ranges
-from rocketpy.spark.columns import DEFAULT, TYPES
+from rocketpy.spark.columns import DEFAULT, TYPES, names_of_schema
 from rocketpy.testing import fresh_name
 from waiting import wait_for_files
 
@@ -50,6 +50,19 @@ def test_every_message_comes_once_with_what_was_sent(spark, filled, door):
         assert row.properties["TAGS"] == row.tag
         assert row.born_at <= row.stored_at
         assert row.reconsume_times == 0
+
+
+def test_times_without_a_zone_as_the_default_of_a_session_change_nothing(spark, filled, door):
+    topic, _ = filled
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        for frame in (load(spark, topic, **door), scan(spark, topic=topic, **door)):
+            assert frame.schema["stored_at"].dataType.simpleString() == "timestamp"
+            assert frame.where("stored_at >= born_at").count() == 300
+        stream = spark.readStream.format("rocketpy").options(topic=topic, **door).load()
+        assert names_of_schema(stream.schema) == DEFAULT  # what the workers of a stream check
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_the_broker_name_is_known_over_the_network_and_can_be_given_for_a_folder(spark, filled, rocketpy_server):

@@ -150,8 +150,10 @@ class Admin(Closing):
         concurrent resends may send the same dead letter twice; both copies then have one `msg_id`. A copy is found as
         long as its topic keeps it. Without `to`, dead letters that do not name their original topic are skipped.
 
-        A copy has the body, tag, keys, order key and own properties of the dead letter, and the properties
-        `rocketpyResentFrom`, `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its delivery count starts at 0.
+        A copy has the body, tag, keys, order key and own properties of the dead letter as stored, and the properties
+        `rocketpyResentFrom`, `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its delivery count starts at 0. A dead
+        letter that the broker can never accept, such as one that is too large with these properties, is skipped:
+        `Resent.rejected` has the reason.
 
         Args:
             letters: Dead letters to resend, from `dead_letters`.

@@ -20,7 +20,8 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.producing.copies import is_rejected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
@@ -167,13 +168,24 @@ class DeadLetterCalls(ABC):
                         yield Resent(letter, None, None)
                         continue
                     if topic not in there:
-                        await self.describe_topic(topic)  # the send would make a topic anew that was deleted
+                        try:
+                            await self.describe_topic(topic)  # the send would make a topic anew that was deleted
+                        except InvalidArgumentError as error:  # what another client stored as a topic is not a name
+                            yield Resent(letter, topic, None, error)
+                            continue
                         there.add(topic)
                     if not again and await self.was_resent(letter, to=to):
                         yield Resent(letter, topic, None)
                         continue
                     await self._pause(pace.next())
-                    yield Resent(letter, topic, await send(letter.again(topic), letter.resent_id))
+                    try:
+                        receipt = await send(letter.again(topic), letter.resent_id)
+                    except RocketPyError as error:
+                        if not is_rejected(error):
+                            raise
+                        yield Resent(letter, topic, None, error)
+                        continue
+                    yield Resent(letter, topic, receipt)
 
         return sent()
 
@@ -187,7 +199,7 @@ class DeadLetterCalls(ABC):
         topic = to or letter.topic
         try:
             return topic is not None and await self.message(topic, letter.resent_id) is not None
-        except TopicNotFoundError:
+        except (TopicNotFoundError, InvalidArgumentError):
             return False
 
     async def _range(self, queue: MessageQueue, start: int, end: int) -> AsyncIterator[ReceivedMessage]:

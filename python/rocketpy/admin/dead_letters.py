@@ -7,17 +7,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketpy import _rocketpy
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import check_type
-from rocketpy.errors import InvalidArgumentError
-from rocketpy.message import Message
+from rocketpy.errors import InvalidArgumentError, RocketPyError
+from rocketpy.producing.copies import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy._rocketpy import Message, ReceivedMessage
     from rocketpy.admin.cluster import TopicInfo
     from rocketpy.config import Instant
     from rocketpy.message import Receipt
@@ -73,25 +72,18 @@ class DeadLetter:
         return hashlib.sha256(place.encode()).hexdigest()[:32].upper()
 
     def again(self, topic: str) -> Message:
-        """Message for the resend, with body, tag, keys, order key and own properties.
+        """Message for the resend, with body, tag, keys, order key and own properties as stored.
 
         The origin properties name the first send, even if the message has died before.
         """
         message = self.message
-        own = {
-            name: value
-            for name, value in message.properties.items()
-            if name != "__SHARDINGKEY" and not _rocketpy.is_reserved_property(name)
-        }
-        first = {ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id}
-        return Message(
+        return copy_of(
             topic,
             message.body,
-            tag=message.tag,
-            keys=message.keys,
-            order_key=message.order_key,
-            flag=message.flag,
-            properties=first | own | {RESENT_FROM: message.topic},
+            message.flag,
+            message.properties,
+            defaults={ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id},
+            marks={RESENT_FROM: message.topic},
         )
 
 
@@ -103,7 +95,9 @@ class Resent:
     topic: str | None
     """Target topic; None if the original topic is unknown, so the dead letter was not sent."""
     receipt: Receipt | None
-    """Receipt of the send; None if the dead letter was not sent, because its copy exists or `topic` is None."""
+    """Receipt of the send; None if it was not sent: its copy exists, `topic` is None, or it was rejected."""
+    rejected: RocketPyError | None = None
+    """Reason why the broker can never accept the copy, such as its size; None if it was not rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +178,7 @@ def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup
     return DeadLetterGroup(
         topic.name.removeprefix(PREFIX),
         sum(info.max_offset - info.min_offset for info in topic.queues),
-        min((message.stored_at for message in firsts), default=None),
+        min((message.stored_at for message in firsts if message.stored_at), default=None),
         max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
     )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
+from rocketpy.base.instant import EPOCH, datetime_of
 from rocketpy.errors import TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
+    from datetime import datetime
 
     from rocketpy._rocketpy import ReceivedMessage, TraceRecord
 
@@ -19,15 +20,14 @@ __all__ = ["MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "Trac
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Default topic of traces."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class TracedSend:
     """A send that a broker acknowledged."""
 
-    at: datetime
-    """Start of the send, by the clock of its client."""
+    at: datetime | None
+    """Start of the send, by the clock of its client; None for a number before 1970 or after the year 9999."""
     group: str
     """Producer group."""
     client: str
@@ -76,7 +76,7 @@ class TracedDelivery:
 class TracedTransaction:
     """End of the message's transaction, sent by its producer to the broker."""
 
-    at: datetime
+    at: datetime | None
     group: str
     """Producer group."""
     client: str
@@ -94,7 +94,7 @@ class TracedTransaction:
 class TracedRecall:
     """A recall of the message before its time."""
 
-    at: datetime
+    at: datetime | None
     group: str
     """Producer group."""
     client: str
@@ -118,14 +118,6 @@ class MessageTrace:
     def __bool__(self) -> bool:
         """Whether anything was written."""
         return any(getattr(self, field.name) for field in fields(self)[1:])
-
-
-def instant(at_ms: int | None) -> datetime | None:
-    """Converts milliseconds to a point in time; None if missing or out of range."""
-    try:
-        return None if not at_ms else EPOCH + timedelta(milliseconds=at_ms)
-    except OverflowError:
-        return None
 
 
 def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
@@ -154,22 +146,22 @@ def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
     deliveries = [delivery(begins.get(request), ends.get(request)) for request in begins | ends]
     return MessageTrace(
         msg_id,
-        tuple(sorted(sends, key=lambda one: one.at)),
+        tuple(sorted(sends, key=lambda one: one.at or EPOCH)),
         tuple(sorted(deliveries, key=lambda one: one.began_at or one.ended_at or EPOCH)),
-        tuple(sorted(transactions, key=lambda one: one.at)),
-        tuple(sorted(recalls, key=lambda one: one.at)),
+        tuple(sorted(transactions, key=lambda one: one.at or EPOCH)),
+        tuple(sorted(recalls, key=lambda one: one.at or EPOCH)),
     )
 
 
 def sent(record: TraceRecord, client: str) -> TracedSend:
     """A send of its record."""
     return TracedSend(
-        at=instant(record["at_ms"]) or EPOCH,
+        at=datetime_of(record["at_ms"]),
         group=record["group"] or "",
         client=record["client_host"] or client,
         topic=record["topic"] or "",
         tag=record["tag"],
-        keys=tuple((record["keys"] or "").split()),
+        keys=tuple(_rocketpy.split_keys(record["keys"] or "")),
         kind=record["kind"],
         store_host=record["store_host"] or "",
         offset_msg_id=record["offset_msg_id"],
@@ -182,7 +174,7 @@ def sent(record: TraceRecord, client: str) -> TracedSend:
 def transaction(record: TraceRecord, client: str) -> TracedTransaction:
     """The end of a transaction of its record."""
     return TracedTransaction(
-        at=instant(record["at_ms"]) or EPOCH,
+        at=datetime_of(record["at_ms"]),
         group=record["group"] or "",
         client=client,
         store_host=record["store_host"] or "",
@@ -194,7 +186,7 @@ def transaction(record: TraceRecord, client: str) -> TracedTransaction:
 
 def recall(record: TraceRecord, client: str) -> TracedRecall:
     """A recall of its record."""
-    return TracedRecall(instant(record["at_ms"]) or EPOCH, record["group"] or "", client, bool(record["success"]))
+    return TracedRecall(datetime_of(record["at_ms"]), record["group"] or "", client, bool(record["success"]))
 
 
 def delivery(began: tuple[TraceRecord, str] | None, ended: tuple[TraceRecord, str] | None) -> TracedDelivery:
@@ -202,8 +194,8 @@ def delivery(began: tuple[TraceRecord, str] | None, ended: tuple[TraceRecord, st
     begin, client = began or (None, "")
     end, ending_client = ended or (None, "")
     return TracedDelivery(
-        began_at=instant(begin["at_ms"]) if begin else None,
-        ended_at=instant(end["at_ms"]) if end else None,
+        began_at=datetime_of(begin["at_ms"] or None) if begin else None,
+        ended_at=datetime_of(end["at_ms"] or None) if end else None,
         group=(begin and begin["group"]) or (end and end["group"]),
         client=client or ending_client,
         retries=begin["retries"] if begin else None,

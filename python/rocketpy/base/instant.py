@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from rocketpy.errors import InvalidArgumentError
 
-__all__ = ["Instant", "instant_ms", "now_ms"]
+__all__ = ["Instant", "datetime_of", "instant_ms", "now_ms"]
 
 Instant: TypeAlias = float | datetime | str
 """A point in time: seconds since 1970 UTC, a datetime, or text.
@@ -24,12 +24,39 @@ LEAST_SECONDS = 1e8
 """Minimum number of seconds: smaller numbers, before 1973, are durations or offsets by mistake. 0 is allowed."""
 FORMS = "write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
 """Hint of errors."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CALENDAR_MS = range(253_402_214_400_000)
+"""Times in milliseconds since 1970 UTC that every reader can represent: to the last day of the year 9999.
+
+The last day is left out, because it ends later in time zones behind UTC. The native module has the same range.
+"""
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def now_ms() -> int:
     """Current time in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+def datetime_of(at_ms: int | None) -> datetime | None:
+    """Converts a time from disk or from a server to a datetime.
+
+    Args:
+        at_ms: Milliseconds since 1970 UTC: any number, because producers and brokers write any number.
+
+    Returns:
+        The time in UTC; None for None, and for a number before 1970 or after the year 9999.
+
+    Examples:
+        >>> datetime_of(1357016400000).isoformat(), datetime_of(2**63 - 1), datetime_of(-1)
+        ('2013-01-01T05:00:00+00:00', None, None)
+    """
+    return None if at_ms is None or at_ms not in CALENDAR_MS else EPOCH + timedelta(milliseconds=at_ms)
+
+
+def nearest_datetime(at_ms: int) -> datetime:
+    """As `datetime_of`, with the first or the last time of the range for a number outside it."""
+    return EPOCH + timedelta(milliseconds=min(max(at_ms, CALENDAR_MS[0]), CALENDAR_MS[-1]))
 
 
 def instant_ms(instant: Instant, *, now: int | None = None) -> int:

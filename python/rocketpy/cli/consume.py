@@ -248,6 +248,13 @@ def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int |
     return written
 
 
+def times_of(message: ReceivedMessage) -> dict[str, Any]:
+    """Returns both times as text, or null for a number that is not a time; and both as stored, in milliseconds."""
+    times = {"born_at": message.born_at, "stored_at": message.stored_at}
+    facts: dict[str, Any] = {name: None if at is None else at.isoformat() for name, at in times.items()}
+    return {**facts, "born_at_ms": message.born_at_ms, "stored_at_ms": message.stored_at_ms}
+
+
 def as_json(message: ReceivedMessage) -> dict[str, Any]:
     """Returns all fields of a message. A body that is not UTF-8 is in `body_base64` instead of `body`."""
     facts: dict[str, Any] = {
@@ -260,8 +267,7 @@ def as_json(message: ReceivedMessage) -> dict[str, Any]:
         "keys": list(message.keys),
         "order_key": message.order_key,
         "properties": message.properties,
-        "born_at": message.born_at.isoformat(),
-        "stored_at": message.stored_at.isoformat(),
+        **times_of(message),
         "reconsume_times": message.reconsume_times,
     }
     try:

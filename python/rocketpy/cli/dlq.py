@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin
-from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
+from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
@@ -162,25 +162,35 @@ def resend(
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"dead letters of {group}", total=None)
         sent = known = left = 0
+        rejected: list[Resent] = []
         try:
             for resent in admin.resend_dead_letters(letters, to=to, rate=rate, again=again):
-                if resent.topic is None:
+                if resent.rejected is not None:
+                    rejected.append(resent)
+                elif resent.topic is None:
                     left += 1
                 elif resent.receipt is None:
                     known += 1
                 else:
                     sent += 1
-                bar.update(task, completed=sent + known + left)
+                bar.update(task, completed=sent + known + left + len(rejected))
         except BaseException:
             output.STDERR.print(
                 f"{output.counted(sent, 'dead letter')} sent; run the command again to continue", markup=False
             )
             raise
     if as_json:
-        facts = {"group": group, "sent": sent, "sent_before": known, "without_origin": left}
+        facts = {
+            "group": group,
+            "sent": sent,
+            "sent_before": known,
+            "without_origin": left,
+            "rejected": [{"msg_id": one.letter.message.msg_id, "reason": str(one.rejected)} for one in rejected],
+        }
         output.show_one(facts, as_json=True)
     else:
         print(f"{output.counted(sent, 'dead letter')} sent\n{others(known, left)}", end="")
+    output.check_rejected("dead letter", [f"{one.letter.message.msg_id}: {one.rejected}" for one in rejected])
 
 
 def others(known: int, left: int) -> str:

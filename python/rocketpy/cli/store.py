@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rocketpy import store
-from rocketpy._rocketpy import tag_names
+from rocketpy._rocketpy import split_keys, tag_names
 from rocketpy.cli.options import BodyBytes, Json, Tags
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -168,7 +168,7 @@ DELETED_TOPICS = "note: messages of deleted topics are found with --topic NAME, 
 
 COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",
-    "msg_id", "reconsume_times", "physical_offset", "born_host", "flag",
+    "msg_id", "reconsume_times", "physical_offset", "born_host", "flag", "born_at_ms", "stored_at_ms",
 ]  # fmt: skip
 """Columns of JSON lines and Parquet files: enough to import the messages again."""
 
@@ -285,7 +285,7 @@ def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None,
 def json_row(row: dict[str, Any]) -> dict[str, Any]:
     """Converts a row to the JSON form that `rocketpy consume --format json` prints."""
     body = row.pop("body")
-    row["keys"] = (row["keys"] or "").split()
+    row["keys"] = split_keys(row["keys"] or "")
     row["properties"] = dict(row["properties"] or ())
     facts = {name: output.plain(value) for name, value in row.items()}
     try:

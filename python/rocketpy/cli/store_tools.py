@@ -199,7 +199,8 @@ def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
 def record_text(record: store.DiffRecord) -> str:
     """Describes a record in one line."""
     place = f"{record.topic}-{record.queue_id} {record.queue_offset}"
-    return f"{place} at {record.physical_offset}, stored {record.stored_at.isoformat()}"
+    stored = "at an invalid time" if record.stored_at is None else record.stored_at.isoformat()
+    return f"{place} at {record.physical_offset}, stored {stored}"
 
 
 def export_messages(
@@ -229,6 +230,7 @@ def export_messages(
             on_progress=on_progress,
         )
     output.show_one(output.plain(report), as_json=as_json)
+    output.check_rejected("message", report.rejections, report.rejected)
 
 
 def import_messages(
@@ -260,6 +262,7 @@ def import_messages(
         rows = (row for row in json_lines(source) if not wanted or row.get("topic") in wanted)
         report = store.import_messages(rows, target, target_commit_log=target_commit_log)
     output.show_one(output.plain(report), as_json=as_json)
+    output.check_rejected("message", report.rejections, report.rejected)
 
 
 def json_lines(source: Path) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ class ExitCode(IntEnum):
     DAMAGED = 8
     MISMATCH = 9
     DEFECT = 10
+    REJECTED = 11
     HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -63,6 +64,8 @@ HINTS = {
     ExitCode.CONFLICT: "used by another process: stop that process, or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
     ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers all durable records",
+    ExitCode.REJECTED: "all other messages were copied; raise the limit that the reason names, then select and "
+    "copy those that were rejected",
     ExitCode.MISMATCH: "messages read differ from messages sent; keep the folder and report this",
 }
 

@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.terminal import printable
 
 STDERR = Console(stderr=True)
@@ -98,6 +99,29 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
     for name, value in facts.items():
         grid.add_row(Text(printable(name.replace("_", " ")), style="bold"), named_cell(name, value))
     stdout().print(grid)
+
+
+REJECTIONS_SHOWN = 100
+"""Maximum number of rejected messages that a command names."""
+
+
+def check_rejected(noun: str, rejections: Sequence[str], count: int | None = None) -> None:
+    """Ends the command with an exit code of its own if messages were rejected, and names them on standard error.
+
+    Args:
+        noun: Noun of the messages.
+        rejections: Name and reason of each, or of the first.
+        count: Number of rejected messages; default: that of the names.
+
+    Raises:
+        CommandError: Messages were rejected and skipped.
+    """
+    count = len(rejections) if count is None else count
+    if not count:
+        return
+    for one in rejections[:REJECTIONS_SHOWN]:
+        print(printable(f"rejected: {one}"), file=sys.stderr)
+    raise CommandError(f"{counted(count, noun)} rejected and skipped", ExitCode.REJECTED)
 
 
 def stdout() -> Console:

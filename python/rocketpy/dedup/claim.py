@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from rocketpy.base.instant import datetime_of
 from rocketpy.errors import ClosedError, DedupStoreError, InProgressError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Claim:
         if mark is None:
             self._owner = owner
         elif not self.already_done:
-            ends_at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
-            until = ends_at.isoformat(" ", "milliseconds")
+            ends_at = datetime_of(mark.at_ms)
+            until = "an unknown time" if ends_at is None else ends_at.isoformat(" ", "milliseconds")
             error = InProgressError(
                 f"another worker of {work.name} holds the lease on {self.key} until {until}",
                 retryable=True,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rocketpy.admin.dead_letters import ORIGIN_ID
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place_of, scan
+from rocketpy.spark.columns import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,7 +79,7 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
     """
     from pyspark.sql import functions as sql
 
-    columns = [*PLACE_COLUMNS, "stored_at"]
+    columns = [*PLACE_COLUMNS, "stored_at_ms"]
     facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, options).cache()
     size = sql.col("end_offset") - sql.col("first_offset")
     sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
@@ -100,7 +101,7 @@ def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
     Args:
         share: Plan for the worker.
-        batches: Batches with the columns of places and `stored_at`.
+        batches: Batches with the columns of places and `stored_at_ms`.
 
     Yields:
         One batch: ranges read, ranges missing, and backward steps of the clock.
@@ -117,7 +118,8 @@ def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
             steps = np.diff(offsets)
             for run in np.split(offsets, np.flatnonzero(steps != 1) + 1):
                 _add_run(runs.setdefault(place, []), int(run[0]), int(run[-1]) + 1)
-            backward = offsets[1:][(steps == 1) & (np.diff(times) < 0)]
+            # Compared, not subtracted: any number may be stored as a time, and a difference could overflow.
+            backward = offsets[1:][(steps == 1) & (times[1:] < times[:-1])]
             rows += [("back", *place, offset, offset + 1) for offset in backward.tolist()]
             last[place] = (int(offsets[-1]), int(times[-1]))
     for place, of_queue in runs.items():
@@ -135,17 +137,16 @@ def _is_place(found: Place, planned: Place) -> bool:
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Place, Any, Any]]:
-    """Offsets and times (microseconds) of each queue in a batch as arrays, in the order in which they come."""
+    """Offsets and times (milliseconds) of each queue in a batch as arrays, in the order in which they come."""
     import numpy as np
     import pyarrow as pa
 
-    columns: dict[str, Any] = {name: batch.column(name) for name in PLACE_COLUMNS}
-    columns["stored_us"] = batch.column("stored_at").cast(pa.int64())
+    columns: dict[str, Any] = {name: batch.column(name) for name in (*PLACE_COLUMNS, "stored_at_ms")}
     table = pa.table(columns).group_by(["topic", "broker_name", "queue_id"], use_threads=False)
-    grouped = table.aggregate([("queue_offset", "list"), ("stored_us", "list")])
+    grouped = table.aggregate([("queue_offset", "list"), ("stored_at_ms", "list")])
     for row in range(grouped.num_rows):
         topic, broker_name, queue_id = (grouped[name][row].as_py() for name in ("topic", "broker_name", "queue_id"))
-        offsets, times = (np.asarray(grouped[f"{name}_list"][row].values) for name in ("queue_offset", "stored_us"))
+        offsets, times = (np.asarray(grouped[f"{name}_list"][row].values) for name in ("queue_offset", "stored_at_ms"))
         yield (topic, broker_name, queue_id), offsets, times
 
 
@@ -319,7 +320,7 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
         raise InvalidArgumentError(
             f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(listed.columns)}"
         )
-    listed = listed.select(*names)
+    listed = listed.select(*names).where("msg_id is not null")  # a replay lists rejected messages without an id
     stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
     on = ["msg_id", *({"topic"} & set(names))]
     places = [name for name in ("queue_id", "queue_offset") if name in names]
@@ -403,7 +404,7 @@ def identity_of(key: str) -> Column:
         case "order_key":
             return sql.col("properties")["__SHARDINGKEY"]
         case "keys":
-            return sql.explode(sql.split(sql.trim("keys"), r"\s+"))
+            return sql.explode(keys_of("keys"))
         case "body":
             return sql.sha2("body", 256)
         case "place":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from rocketpy.base.names import check_type
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.spark.columns import DEFAULT, check_columns
+from rocketpy.spark.columns import DEFAULT, check_columns, ddl_type
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.part import QueuePart
 from rocketpy.spark.session import cores
@@ -242,6 +242,8 @@ def arrow_type(kind: str) -> pa.DataType:
         "bigint": pa.int64(),
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
     }[kind]
 
 
@@ -255,7 +257,7 @@ def ddl_of(kinds: Mapping[str, str]) -> str:
         >>> ddl_of({"group": "string", "lag": "bigint"})
         '`group` string, `lag` bigint'
     """
-    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    return ", ".join(f"`{name}` {ddl_type(kind)}" for name, kind in kinds.items())
 
 
 def batch_of(rows: Sequence[Mapping[str, object]], kinds: Mapping[str, str]) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketpy.base.instant import instant_ms, nearest_datetime
 from rocketpy.base.names import application_topics
 from rocketpy.errors import OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.spark.connection import client_options, shared_admin
@@ -185,11 +186,11 @@ def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
         info: The queue.
         at_ms: The time, milliseconds since 1970.
     """
-    if info.min_offset == info.max_offset or info.last_stored_at is None:
+    if info.min_offset == info.max_offset:
         return info.max_offset
-    if round(info.last_stored_at.timestamp() * 1000) < at_ms:
+    if info.last_stored_at is not None and instant_ms(info.last_stored_at) < at_ms:
         return info.max_offset
-    return max(info.min_offset, admin.search_offset(info.queue, at_ms / 1000))
+    return max(info.min_offset, admin.search_offset(info.queue, nearest_datetime(at_ms)))
 
 
 def named_offset(offsets: Mapping[QueueKey, int], queue: MessageQueue, default: N) -> int | N:

@@ -9,6 +9,7 @@ from rocketpy.spark.options import OptionError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
     from rocketpy.spark.options import ReadOptions
@@ -35,11 +36,24 @@ TYPES = {
     "body_crc": "int",
     "prepared_transaction_offset": "bigint",
     "size_bytes": "int",
+    "born_at_ms": "bigint",
+    "stored_at_ms": "bigint",
 }
 """Every column and its Spark type. The first twelve are read by default."""
 
 DEFAULT = tuple(TYPES)[:12]
 """The default columns."""
+
+
+def keys_of(column: str) -> Column:
+    """Returns the keys in a column of keys, as an array: only U+0020 separates them, as in `Message.keys`.
+
+    Args:
+        column: Name of the column.
+    """
+    from pyspark.sql import functions as sql
+
+    return sql.filter(sql.split(column, " "), lambda key: key != sql.lit(""))
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -65,6 +79,8 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 def ddl(names: Sequence[str]) -> str:
     """Writes the schema of the given columns as DDL for Spark.
 
+    Times are `timestamp_ltz`: `spark.sql.timestampType` decides what `timestamp` means.
+
     Args:
         names: Checked column names.
 
@@ -73,9 +89,18 @@ def ddl(names: Sequence[str]) -> str:
 
     Examples:
         >>> ddl(["topic", "stored_at"])
-        'topic string, stored_at timestamp'
+        'topic string, stored_at timestamp_ltz'
     """
-    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+    return ", ".join(f"{name} {ddl_type(TYPES[name])}" for name in names)
+
+
+def ddl_type(kind: str) -> str:
+    """Returns the type as DDL that no setting of the session changes.
+
+    Args:
+        kind: A type that columns have.
+    """
+    return "timestamp_ltz" if kind == "timestamp" else kind
 
 
 def struct(names: Sequence[str]) -> StructType:

@@ -19,6 +19,7 @@ from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
+from rocketpy.spark.columns import keys_of
 from rocketpy.spark.picture import Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", "reconsume_times")
 BODY_SHOWN = 200
 """Bytes of a body in a sample."""
-COUNTS: tuple[str, ...] = ("sent", "sent_before", "without_origin")
+COUNTS: tuple[str, ...] = ("sent", "sent_before", "without_origin", "rejected")
 """Outcomes of a dead letter that is selected for sending again."""
 RESENT = {
     "group": "string",
@@ -44,6 +45,7 @@ RESENT = {
     "to_queue_id": "int",
     "to_queue_offset": "bigint",
     "resent_id": "string",
+    "rejected": "string",
 }
 """Columns of the report on each dead letter selected for sending again."""
 
@@ -100,7 +102,7 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
     if which.topic is not None:
         letters = letters.where(sql.col("origin_topic") == which.topic)
     if which.key is not None:
-        letters = letters.where(sql.array_contains(sql.split("keys", r"\s+"), which.key))
+        letters = letters.where(sql.array_contains(keys_of("keys"), which.key))
     for name, value in which.properties.items():
         letters = letters.where(properties[name] == value)
     return letters
@@ -170,6 +172,11 @@ def draw_kinds(kinds: Sequence[dict[str, Any]], path: Path) -> None:
     draw_bars(f"{younger[-1]:,} dead letters", {f"by {kind}": by_kind, "by age": by_age}, path)
 
 
+def no_counts() -> dict[str, Any]:
+    """Result of `resend` without dead letters."""
+    return {**dict.fromkeys(COUNTS, 0), "rejections": []}
+
+
 def resend(
     spark: "SparkSession",
     source: dict[str, object],
@@ -179,7 +186,7 @@ def resend(
     rate: float | None = None,
     again: bool = False,
     out: Any = None,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Sends dead letters again in the workers, by `Admin.resend_dead_letters`: none is sent twice by a repeated run.
 
     Args:
@@ -192,7 +199,8 @@ def resend(
         out: Folder for a row of each dead letter as Parquet.
 
     Returns:
-        Numbers of dead letters sent, sent before, and without a topic of origin.
+        Numbers of dead letters sent, sent before, without a topic of origin, and rejected. `rejections` lists the first
+        rejected ones by name.
 
     Raises:
         PythonException: A task could not send. Another run sends the rest.
@@ -201,7 +209,7 @@ def resend(
 
     reader = reader_of(source, min_partitions=context_of(spark).defaultParallelism)
     parts = [part.value for part in reader.partitions()]
-    counts = dict.fromkeys(COUNTS, 0)
+    counts = no_counts()
     if not parts:
         return counts
     at_once = min(len(parts), context_of(spark).defaultParallelism)
@@ -220,9 +228,20 @@ def resend(
         if out is not None:
             job.save(noted, out, "resent")
             noted = spark.read.parquet(str(out / "resent.parquet"))
-        for row in noted.groupBy("sent", sql.isnull("to_topic").alias("is_lost")).count().collect():
-            name = "sent" if row["sent"] else "without_origin" if row["is_lost"] else "sent_before"
-            counts[name] += row["count"]
+        is_lost, is_rejected = sql.isnull("to_topic").alias("is_lost"), sql.isnotnull("rejected").alias("is_rejected")
+        name = sql.when(is_rejected, sql.concat_ws(": ", "group", "msg_id", "rejected"))
+        for row in (
+            noted.groupBy("sent", is_lost, is_rejected)
+            .agg(
+                sql.count("*").alias("letters"),
+                sql.slice(sql.sort_array(sql.collect_list(name)), 1, output.REJECTIONS_SHOWN).alias("rejections"),
+            )
+            .collect()
+        ):
+            outcome = "without_origin" if row["is_lost"] else "sent_before"
+            outcome = "sent" if row["sent"] else "rejected" if row["is_rejected"] else outcome
+            counts[outcome] += row["letters"]
+            counts["rejections"] += row["rejections"]
     return counts
 
 
@@ -258,6 +277,7 @@ def resend_share(
                     "to_queue_id": receipt and receipt.queue.queue_id,
                     "to_queue_offset": receipt and receipt.queue_offset,
                     "resent_id": receipt and receipt.msg_id,
+                    "rejected": None if resent.rejected is None else str(resent.rejected),
                 }
             )
         yield batch_of(rows, RESENT)
@@ -313,7 +333,7 @@ def dlq_triage(
         if dry_run:
             output.show([], as_json=as_json, empty=empty)
         else:
-            show_report([], [], dict.fromkeys(COUNTS, 0) if resend_them else None, as_json=as_json, empty=empty)
+            show_report([], [], no_counts() if resend_them else None, as_json=as_json, empty=empty)
         return
     times = [None if time is None else str(instant_ms(time) / 1000) for time in (which.since, which.until)]
     source = job.source_of(None, name_server, [topic_of(group) for group in chosen], *times)
@@ -329,12 +349,14 @@ def dlq_triage(
             drawn(lambda: draw_kinds(kinds, folder / "dead_letters.png"))
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
     show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
+    if counts is not None:
+        output.check_rejected("dead letter", counts["rejections"], counts["rejected"])
 
 
 def show_report(
     kinds: list[dict[str, Any]],
     samples: list[dict[str, Any]],
-    counts: dict[str, int] | None,
+    counts: dict[str, Any] | None,
     *,
     as_json: bool,
     empty: str,
@@ -357,7 +379,7 @@ def show_report(
         output.show_one(one, as_json=False)
     if counts is not None:
         print()
-        output.show_one(counts, as_json=False)
+        output.show_one({name: counts[name] for name in COUNTS}, as_json=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

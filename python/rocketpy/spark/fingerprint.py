@@ -7,10 +7,10 @@ offsets out once more. So an offset alone does not say that a queue is still the
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from rocketpy.base.instant import datetime_of
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.pull import UNREADABLE
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.options import ReadOptions
 
-COLUMNS = ("topic", "queue_id", "stored_at", "born_at")
+COLUMNS = ("topic", "queue_id", "stored_at_ms", "born_at_ms")
 PULLS_AT_ONCE = 8
 
 
@@ -42,10 +42,8 @@ class Fingerprint(NamedTuple):
 
 def _text(at_ms: int) -> str:
     """A time; a producer may have sent any number as one."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"
+    at = datetime_of(at_ms)
+    return f"{at_ms} ms" if at is None else at.isoformat(timespec="milliseconds")
 
 
 def fingerprints(options: ReadOptions, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
@@ -132,13 +130,8 @@ def _of_folder(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[Message
 def _rows(
     batch: ArrowBatch, queues: Mapping[tuple[str, int], MessageQueue]
 ) -> Iterator[tuple[MessageQueue, Fingerprint]]:
-    import pyarrow as pa
-
     from rocketpy.base.arrow import pyarrow_batch
 
-    topics, queue_ids, *times = pyarrow_batch(batch).columns
-    microseconds = (column.cast(pa.int64()).to_pylist() for column in times)
-    for topic, queue_id, stored_at, born_at in zip(
-        topics.to_pylist(), queue_ids.to_pylist(), *microseconds, strict=True
-    ):
-        yield queues[topic, queue_id], Fingerprint(stored_at // 1000, born_at // 1000)
+    columns = (column.to_pylist() for column in pyarrow_batch(batch).columns)
+    for topic, queue_id, stored_at_ms, born_at_ms in zip(*columns, strict=True):
+        yield queues[topic, queue_id], Fingerprint(stored_at_ms, born_at_ms)

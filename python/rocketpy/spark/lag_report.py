@@ -6,13 +6,14 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, MessageQueue, OffsetError, RangeReader, TopicNotFoundError
+from rocketpy.base.instant import datetime_of
 from rocketpy.config import PATIENT
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -63,7 +64,8 @@ class Behind:
         gone: Number of messages that retention removed before the group read them.
         next_offset: Offset of the first existing unread message.
         retention_hours: Retention time of the topic in hours.
-        stored_at: Store time of that message; None before the message is read, or without a message.
+        stored_at: Store time of that message; None before the message is read, without a message, and for a number that
+            is not a time.
     """
 
     group: str
@@ -78,7 +80,7 @@ class Behind:
         """Returns the row of the report."""
         left = None
         if self.stored_at is not None:
-            left = (self.stored_at + timedelta(hours=self.retention_hours) - now).total_seconds() / 3600
+            left = (self.stored_at - now).total_seconds() / 3600 + self.retention_hours
         is_at_risk = left is not None and left < alarm_hours
         return {
             "group": self.group,
@@ -171,7 +173,7 @@ def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]
     timed = []
     for one in behind:
         at_ms = next(times) if one.lag else None
-        timed.append(one if at_ms is None else replace(one, stored_at=datetime.fromtimestamp(at_ms / 1000, UTC)))
+        timed.append(one if at_ms is None else replace(one, stored_at=datetime_of(at_ms)))
     return timed
 
 
@@ -301,7 +303,7 @@ def save_rows(spark: "SparkSession", behind: Sequence[Behind], rows: Sequence[di
     """
     schema = (
         "`group` string, topic string, broker_name string, queue_id int, lag bigint, gone bigint, "
-        "oldest_unread_at timestamp, hours_left double, needed_per_hour double, verdict string"
+        "oldest_unread_at timestamp_ltz, hours_left double, needed_per_hour double, verdict string"
     )
     names = ("lag", "gone", "oldest_unread_at", "hours_left", "needed_per_hour", "verdict")
     values = [

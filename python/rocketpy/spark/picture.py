@@ -63,9 +63,8 @@ def draw_profile(profile: Profile, path: Path) -> None:
     _bars(axes[0][0], [_bytes(row["size"]) for row in sizes], [row["messages"] for row in sizes])
     axes[0][0].set_title("messages by size of the record, up to")
     hours = axes[0][1]
-    hours.bar(
-        [row["hour"] for row in tables["hours"]], [row["messages"] for row in tables["hours"]], 1 / 24, color=BLUE
-    )
+    timed = [row for row in tables["hours"] if row["hour"] is not None]
+    hours.bar([row["hour"] for row in timed], [row["messages"] for row in timed], 1 / 24, color=BLUE)
     hours.set_title("messages by hour in which they were stored (UTC)")
     hours.tick_params(axis="x", rotation=30)
     queues = axes[1][0]

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketpy import Message, Producer, _rocketpy
+from rocketpy import Message, Producer
 from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.config import PATIENT_SENDS
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import InvalidArgumentError, MessageTooLargeError, PartlySentError, RocketPyError
+from rocketpy.producing.copies import copy_of, is_rejected
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan
 from rocketpy.spark.picture import Bar, draw_bars, drawn
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-ORDER_KEY = "__SHARDINGKEY"
+    from rocketpy.message import Receipt
+
 QUEUE = ("topic", "broker_name", "queue_id")
 COLUMNS = (*QUEUE, "queue_offset", "tag", "keys", "body", "properties", "msg_id", "flag", "stored_at", "born_at")
 RECEIPTS = {
@@ -42,8 +44,15 @@ RECEIPTS = {
     "origin_queue_id": "int",
     "origin_queue_offset": "bigint",
     "origin_msg_id": "string",
+    "rejected": "string",
 }
-"""Columns of a replay's receipts: new and old position of each message. `audit --journal` reads them."""
+"""Columns of a replay's receipts: new and old position of each message. `audit --journal` reads them.
+
+A message that the broker can never accept has no new position, and the reason in `rejected`.
+"""
+
+REJECTIONS_SHOWN = 100
+"""Maximum number of rejected messages that a replay names."""
 
 MESSAGES_AT_ONCE = 1000
 """Messages per call of `send_many`, which makes about one request per queue."""
@@ -101,7 +110,7 @@ def run(
     where: str | None = None,
     in_order: bool = True,
     out: Path | None = None,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Sends messages again. Each task waits for the acknowledgement of every message.
 
     At least once: a task that Spark tries again, or a replay that is repeated, sends its messages again. Each copy has
@@ -116,7 +125,8 @@ def run(
         out: Folder for the receipts.
 
     Returns:
-        Messages and bytes (of bodies) that were acknowledged.
+        Messages and bytes (of bodies) that were acknowledged; and `rejected`, the number of messages that the broker
+        can never accept, with the first of them by name in `rejections`.
 
     Raises:
         PythonException: A task could not send. Messages acknowledged before are stored.
@@ -151,16 +161,26 @@ def draw_receipts(receipts: "DataFrame", path: Path) -> None:
         rows = receipts.groupBy(*queue).count().orderBy(*queue).collect()
         return [Bar("#".join(str(part) for part in row[:-1] if part is not None), row["count"]) for row in rows]
 
+    receipts = receipts.where("rejected is null")
     came, went = bars(*(f"origin_{name}" for name in QUEUE)), bars(*QUEUE)
     if went:
         draw_bars(f"{sum(bar.value for bar in went):,} messages", {"came from": came, "went to": went}, path)
 
 
-def _sums(receipts: "DataFrame") -> dict[str, int]:
+def _sums(receipts: "DataFrame") -> dict[str, Any]:
     from pyspark.sql import functions as sql
 
-    sums = receipts.agg(sql.count("*").alias("messages"), sql.sum("body_bytes").alias("bytes"))
-    return {name: count or 0 for name, count in job.rows_of(sums)[0].items()}
+    queue = sql.concat_ws("#", "origin_topic", "origin_broker_name", "origin_queue_id")
+    place = sql.concat(queue, sql.lit(" offset "), sql.col("origin_queue_offset").cast("string"))
+    name = sql.when(sql.col("rejected").isNotNull(), sql.concat_ws(": ", "origin_msg_id", place, "rejected"))
+    # One action: a second one would send the messages again.
+    sums = receipts.agg(
+        sql.count("msg_id").alias("messages"),
+        sql.sum("body_bytes").alias("bytes"),
+        sql.count("rejected").alias("rejected"),
+        sql.slice(sql.sort_array(sql.collect_list(name)), 1, REJECTIONS_SHOWN).alias("rejections"),
+    )
+    return {name: value or 0 if name != "rejections" else list(value) for name, value in job.rows_of(sums)[0].items()}
 
 
 def _send_by_task(target: Target) -> Any:
@@ -202,24 +222,60 @@ def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
 
 
 def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> "pa.RecordBatch":
-    receipts = producer.send_many([message_of(row, topic or row["topic"]) for row in rows])
-    noted = [
-        {
-            "topic": receipt.queue.topic,
-            "broker_name": receipt.queue.broker_name,
-            "queue_id": receipt.queue.queue_id,
-            "queue_offset": receipt.queue_offset,
-            "msg_id": receipt.msg_id,
-            "body_bytes": len(row["body"]),
-            **{f"origin_{name}": row[name] for name in (*QUEUE, "queue_offset", "msg_id")},
-        }
-        for row, receipt in zip(rows, receipts, strict=True)
-    ]
+    noted = []
+    for row, receipt in zip(rows, _outcomes(producer, rows, topic), strict=True):
+        facts = dict.fromkeys(RECEIPTS) | {f"origin_{name}": row[name] for name in (*QUEUE, "queue_offset", "msg_id")}
+        if isinstance(receipt, RocketPyError):
+            facts["rejected"] = str(receipt)
+        else:
+            facts |= {
+                "topic": receipt.queue.topic,
+                "broker_name": receipt.queue.broker_name,
+                "queue_id": receipt.queue.queue_id,
+                "queue_offset": receipt.queue_offset,
+                "msg_id": receipt.msg_id,
+                "body_bytes": len(row["body"]),
+            }
+        noted.append(facts)
     return batch_of(noted, RECEIPTS)
 
 
+def _outcomes(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> "Sequence[Receipt | RocketPyError]":
+    """Receipt of each message, or the reason why the broker can never accept it.
+
+    Raises:
+        PartlySentError: Other messages were not acknowledged.
+    """
+    messages = [message_of(row, topic or row["topic"]) for row in rows]
+    try:
+        return producer.send_many(messages)
+    except MessageTooLargeError:  # nothing was sent
+        return [_outcome(producer, message) for message in messages]
+    except PartlySentError as error:
+        receipts = error.receipts
+        if receipts is None:
+            raise
+        failed = dict(receipts.failures())
+        if not all(is_rejected(failure) for failure in failed.values()):
+            raise
+        # A request of several messages is rejected as one: each of them is tried alone.
+        return [
+            _outcome(producer, message) if index in failed else receipts[index]
+            for index, message in enumerate(messages)
+        ]
+
+
+def _outcome(producer: Producer, message: Message) -> "Receipt | RocketPyError":
+    try:
+        return producer.send(message)
+    except RocketPyError as error:
+        if not is_rejected(error):
+            raise
+        return error
+
+
 def message_of(row: dict[str, Any], topic: str) -> Message:
-    """Creates the message to send again: body, tag, keys, order key, flag and its own properties.
+    """Creates the message to send again: body, tag, keys, order key, flag and its own properties as stored.
 
     The message has no delay, because the time of an original delay is over. The origin properties name its original.
 
@@ -227,20 +283,12 @@ def message_of(row: dict[str, Any], topic: str) -> Message:
         row: Row with `COLUMNS`; properties as pairs or as a mapping.
         topic: Target topic.
     """
-    properties: dict[str, str] = dict(row["properties"] or {})
-    own = {
-        name: value
-        for name, value in properties.items()
-        if name != ORDER_KEY and not _rocketpy.is_reserved_property(name)
-    }
-    return Message(
+    return copy_of(
         topic,
         row["body"],
-        tag=row["tag"],
-        keys=(row["keys"] or "").split(),
-        order_key=properties.get(ORDER_KEY),
-        flag=row["flag"],
-        properties={ORIGIN_TOPIC: row["topic"], ORIGIN_ID: row["msg_id"], **own},
+        row["flag"],
+        dict(row["properties"] or {}),  # of two pairs with one name the last counts
+        defaults={ORIGIN_TOPIC: row["topic"], ORIGIN_ID: row["msg_id"]},
     )
 
 
@@ -279,7 +327,9 @@ def replay(
     target = Target(to_name_server, to_topic, rate)
     with job.session("replay") as spark:
         facts = run(spark, source, target, where=where, in_order=not any_order, out=folder)
+    rejections = facts["rejections"] if as_json else facts.pop("rejections")
     output.show_one(facts, as_json=as_json)
+    output.check_rejected("message", rejections, facts["rejected"])
 
 
 def check_topics(name_server: str, topics: Sequence[str]) -> None:

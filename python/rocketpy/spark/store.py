@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rocketpy.base.instant import nearest_datetime
 from rocketpy.base.names import application_topics
 from rocketpy.spark.identity import check_store
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
@@ -14,6 +14,7 @@ from rocketpy.spark.pull import log_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -216,8 +217,8 @@ def _check_broker(broker: str, options: ReadOptions) -> None:
 
 
 def utc(at_ms: int | None) -> datetime | None:
-    """The point in time of milliseconds since 1970."""
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+    """The point in time of milliseconds since 1970; the nearest one that readers can represent."""
+    return None if at_ms is None else nearest_datetime(at_ms)
 
 
 def offsets_of(offsets: Mapping[QueueKey, int], topic: str, options: ReadOptions) -> dict[int, int]:

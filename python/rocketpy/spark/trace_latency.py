@@ -10,6 +10,7 @@ import typer
 
 from rocketpy import TopicNotFoundError, _rocketpy
 from rocketpy.admin.trace import TRACE_TOPIC, explained
+from rocketpy.base.instant import CALENDAR_MS
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.spark import job
@@ -81,7 +82,9 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
         The columns of `RECORDS`.
     """
     records = [record for body in batch.column("body").to_pylist() for record in _rocketpy.trace_records(body)]
-    return batch_of(records, RECORDS)
+    # Any client writes traces: a number that is not a time is unknown, and no difference overflows.
+    times = [record["at_ms"] if record["at_ms"] in CALENDAR_MS else None for record in records]
+    return batch_of([{**record, "at_ms": at_ms} for record, at_ms in zip(records, times, strict=True)], RECORDS)
 
 
 def traced_times(spark: "SparkSession", source: dict[str, object], topics: Sequence[str]) -> "DataFrame":

@@ -255,7 +255,8 @@ class DiffRecord:
     topic: str
     queue_id: int
     queue_offset: int
-    stored_at: datetime
+    stored_at: datetime | None
+    """Time at which the record was stored; None for a number before 1970 or after the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,3 +307,7 @@ class TransferReport:
     """Number of damaged records."""
     new_topics: tuple[str, ...] = ()
     """Topics added to the table of topics."""
+    rejected: int = 0
+    """Number of messages that the store cannot take, for their size or topic, and that were skipped."""
+    rejections: tuple[str, ...] = ()
+    """The first 100 of them by name, each with the reason."""

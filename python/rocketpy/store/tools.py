@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
-from rocketpy.base.instant import instant_ms
+from rocketpy.base.instant import instant_ms, now_ms
 from rocketpy.base.names import column_list, path_text
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
 
@@ -437,8 +437,8 @@ def import_messages(
 
     Args:
         source: Folder of another store; or rows in the format of `rocketpy store dump --json`: `topic` and `body` (or
-            `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`, `born_host`,
-            `reconsume_times`.
+            `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at` (or `born_at_ms`), `flag`,
+            `born_host`, `reconsume_times`.
         target: Folder of the store; created if missing.
         topics: Restricts the import from a store to these topics.
         fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
@@ -514,28 +514,31 @@ def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
             properties.setdefault("KEYS", keys if isinstance(keys, str) else " ".join(keys))
         born_at = row.get("born_at")
         moment = datetime.fromisoformat(born_at) if isinstance(born_at, str) else born_at
-        born_at_ms = int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment)
+        # A number that is not a time has only its milliseconds.
+        own_ms = _integer(row, number, "born_at_ms", -(2**63), 2**63 - 1) if row.get("born_at_ms") is not None else None
+        born_at_ms = (now_ms() if own_ms is None else own_ms) if moment is None else instant_ms(moment)
         # A stored property has a value; an empty one is left out.
         stored = _rocketpy.store_properties([(name, value) for name, value in properties.items() if value])
     except (TypeError, ValueError, RocketPyError) as error:
         raise _bad_row(number, f"cannot be imported: {error}") from error
     return {
+        "number": number,
         "topic": topic,
         "queue_id": _integer(row, number, "queue_id", 0),
         "flag": _integer(row, number, "flag", -(2**31)),
         "born_at_ms": born_at_ms,
         "born_host": str(row.get("born_host", "")),
-        "reconsume_times": _integer(row, number, "reconsume_times", 0),
+        "reconsume_times": _integer(row, number, "reconsume_times", -(2**31)),
         "body": body,
         "properties": stored,
     }
 
 
-def _integer(row: Mapping[str, Any], number: int, field: str, least: int) -> int:
+def _integer(row: Mapping[str, Any], number: int, field: str, least: int, most: int = 2**31 - 1) -> int:
     value = row.get(field, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise _bad_row(
-            number, f"has an invalid {field}: it must be a whole number from {least} to {2**31 - 1}, not {value!r}"
+            number, f"has an invalid {field}: it must be a whole number from {least} to {most}, not {value!r}"
         )
     return value
 

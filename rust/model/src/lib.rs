@@ -3,6 +3,7 @@
 #![warn(missing_docs)] // others build on every public item of this crate
 
 mod config;
+mod instant;
 mod message;
 mod offset;
 mod properties;
@@ -19,6 +20,7 @@ pub use config::{
     CustomizedRetry, DataVersion, ExponentialRetry, GroupConfig, GroupSubscription, RetryPolicy,
     RetryPolicyKind, TopicConfig, TopicFilterType,
 };
+pub use instant::{CALENDAR_MS, in_calendar};
 pub use message::{Later, Message};
 pub use name::NameError;
 pub use offset::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::property::{
     DELAY, KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS,
+    split_keys,
 };
 use crate::{Properties, PropertyError};
 
@@ -18,6 +19,8 @@ pub struct Message {
     pub flag: i32,
     /// Its properties.
     pub properties: Properties,
+    /// Whether it copies a stored message. Rules of new messages (body and tag) do not apply: the copy keeps what was stored.
+    pub is_copy: bool,
 }
 
 /// When consumers get a message that is not for now.
@@ -34,7 +37,13 @@ pub enum Later {
 impl Message {
     /// Makes a message without tag, keys and other properties.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { topic: topic.into(), body: body.into(), flag: 0, properties: Properties::new() }
+        Self {
+            topic: topic.into(),
+            body: body.into(),
+            flag: 0,
+            properties: Properties::new(),
+            is_copy: false,
+        }
     }
 
     /// The tag by which consumers filter.
@@ -53,7 +62,7 @@ impl Message {
 
     /// The keys by which tools look the message up.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.properties.get(KEYS).unwrap_or_default().split(KEY_SEPARATOR).filter(|key| !key.is_empty())
+        split_keys(self.properties.get(KEYS).unwrap_or_default())
     }
 
     /// Sets the keys; a key with a space counts as several.

@@ -78,6 +78,27 @@ impl Properties {
         if has_separator(name) || has_separator(value) {
             return Err(PropertyError::Separator { name: name.to_owned() });
         }
+        self.replace(name, value);
+        Ok(())
+    }
+
+    /// Sets a property that was read from a stored text, replacing an earlier value. Its value may have the separator U+0001, as stored
+    /// values may.
+    ///
+    /// # Errors
+    /// When name or value could not have been read from a stored text.
+    pub fn set_stored(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), PropertyError> {
+        let (name, value) = (name.as_ref(), value.as_ref());
+        self.set(name, value).or_else(|error| match error {
+            PropertyError::Separator { .. } if !has_separator(name) && !value.contains(END) => {
+                self.replace(name, value);
+                Ok(())
+            }
+            error => Err(error),
+        })
+    }
+
+    fn replace(&mut self, name: &str, value: &str) {
         match self.piece(name) {
             Some(piece) => self.text.replace_range(piece.start + name.len() + 1..piece.end - 1, value),
             None => {
@@ -87,7 +108,6 @@ impl Properties {
                 self.text.push(END);
             }
         }
-        Ok(())
     }
 
     /// Sets a property of the user, whose name must not be one of the system's.
@@ -158,6 +178,20 @@ fn has_separator(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stored_value_may_have_the_first_separator() {
+        let mut properties = Properties::new();
+        properties.set_stored("a", "1\u{1}2").unwrap();
+        properties.set_stored("b", "3").unwrap();
+        assert_eq!(properties.iter().collect::<Vec<_>>(), [("a", "1\u{1}2"), ("b", "3")]);
+        properties.set_stored("a", "4\u{1}").unwrap();
+        assert_eq!(properties.text(), "a\u{1}4\u{1}\u{2}b\u{1}3\u{2}");
+        assert_eq!(properties.remove("a").as_deref(), Some("4\u{1}"));
+        for (name, value) in [("", "1"), ("a", ""), ("a\u{1}", "1"), ("a", "1\u{2}")] {
+            assert!(properties.set_stored(name, value).is_err(), "{name:?}={value:?}");
+        }
+    }
 
     #[test]
     fn setting_a_name_again_replaces_its_value_in_place() {

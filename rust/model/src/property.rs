@@ -10,6 +10,18 @@ pub const PROPERTY_SEPARATOR: u8 = 2;
 /// Separates two keys in the value of [`KEYS`].
 pub const KEY_SEPARATOR: &str = " ";
 
+/// The keys in a value of [`KEYS`]. Only U+0020 separates keys, as for Apache's clients and index: a tab, a line break or another blank
+/// is part of its key.
+pub fn split_keys(text: &str) -> impl Iterator<Item = &str> {
+    text.split(KEY_SEPARATOR).filter(|key| !key.is_empty())
+}
+
+/// As [`split_keys`], for a value that may not be UTF-8.
+pub fn split_key_bytes(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let separator = KEY_SEPARATOR.as_bytes()[0];
+    text.split(move |&byte| byte == separator).filter(|key| !key.is_empty())
+}
+
 /// Keys by which tools look the message up.
 pub const KEYS: &str = "KEYS";
 /// The tag by which consumers filter.

@@ -7,6 +7,7 @@
 //! # Source
 //! docs/reference/store-format.md 2.2, docs/reference/protocol.md 4.4.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::{memchr, memrchr};
@@ -195,6 +196,12 @@ const fn marks(word: u64) -> u64 {
 pub fn iter(text: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     iter_bytes(text)
         .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?)))
+}
+
+/// The value of `name` as readers show it: bytes that are not UTF-8 become replacement characters, as in Apache's clients.
+#[must_use]
+pub fn get_lossy<'a>(text: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
+    get_bytes(text, name).map(String::from_utf8_lossy)
 }
 
 fn pair(piece: &[u8]) -> Option<(&[u8], &[u8])> {

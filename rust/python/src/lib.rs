@@ -84,7 +84,7 @@ mod extension {
     #[pymodule_export]
     use crate::load::SendLoad;
     #[pymodule_export]
-    use crate::message::{PyMessage, is_reserved_property};
+    use crate::message::{PyMessage, is_reserved_property, message_copy, split_keys};
     #[pymodule_export]
     use crate::message_id::{offset_message_id_parts, tag_hashes, unique_key_parts};
     #[pymodule_export]

@@ -23,6 +23,32 @@ pub(crate) fn is_reserved_property(name: &str) -> bool {
     property::is_reserved(name)
 }
 
+/// The keys in the stored text of keys: only U+0020 separates them.
+#[pyfunction]
+pub(crate) fn split_keys(text: &str) -> Vec<&str> {
+    property::split_keys(text).collect()
+}
+
+/// A message that copies a stored one, with its properties as stored: rules of new messages do not apply.
+///
+/// # Errors
+/// `InvalidArgumentError` for an invalid topic, or properties that no message can have stored.
+#[pyfunction]
+pub(crate) fn message_copy<'py>(
+    py: Python<'py>,
+    topic: &str,
+    body: &[u8],
+    flag: i32,
+    properties: Vec<(String, String)>,
+) -> PyResult<Bound<'py, PyMessage>> {
+    rocketpy_model::name::check_topic(topic).map_err(raise)?;
+    let mut message = Message { flag, is_copy: true, ..Message::new(topic, Bytes::copy_from_slice(body)) };
+    for (name, value) in properties {
+        message.properties.set_stored(name, value).map_err(raise)?;
+    }
+    untracked::new(py, PyMessage { message: Arc::new(message) })
+}
+
 /// A message to send: immutable, cheap to create, and reusable for many sends.
 ///
 /// Args:

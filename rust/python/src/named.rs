@@ -2,7 +2,8 @@
 //!
 //! The fields of a report or a row are named only where it is defined: a struct becomes the dataclass of its name, and
 //! each field an argument of that name. Lists and tuples become tuples, maps become dicts. A field `..._at_ms` or
-//! `..._since_ms` is a time in milliseconds since 1970; it becomes a `datetime` and loses the unit in its name.
+//! `..._since_ms` is a time in milliseconds since 1970; it becomes a `datetime`, or None out
+//! of its range, and loses the unit in its name.
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -91,7 +92,7 @@ impl PythonizeNamedMappingType for Dataclasses {
         if !TIMES.iter().any(|end| text.ends_with(end)) {
             return arguments.named.set_item(&name, value);
         }
-        let time = value.extract::<Option<i64>>()?.map(instant);
+        let time = value.extract::<Option<i64>>()?.and_then(instant);
         arguments.named.set_item(text.trim_end_matches("_ms"), time)
     }
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use rocketpy_client::Namespace;
-use rocketpy_model::{MessageQueue, property};
+use rocketpy_model::{MessageQueue, in_calendar, property};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
@@ -152,31 +152,30 @@ impl ReceivedMessage {
 
     /// The tag; None without one.
     #[getter]
-    fn tag(&self) -> PyResult<Option<&str>> {
-        Ok(self.view()?.tag())
+    fn tag(&self) -> PyResult<Option<Cow<'_, str>>> {
+        Ok(self.view()?.property_lossy(property::TAGS))
     }
 
     /// The keys.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let keys = self.view()?.keys().unwrap_or_default();
-        PyTuple::new(
-            py,
-            keys.split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()).collect::<Vec<_>>(),
-        )
+        let keys = self.view()?.property_lossy(property::KEYS).unwrap_or_default();
+        PyTuple::new(py, property::split_keys(&keys).collect::<Vec<_>>())
     }
 
     /// The order key; None without one.
     #[getter]
-    fn order_key(&self) -> PyResult<Option<&str>> {
-        Ok(self.view()?.property(property::SHARDING_KEY))
+    fn order_key(&self) -> PyResult<Option<Cow<'_, str>>> {
+        Ok(self.view()?.property_lossy(property::SHARDING_KEY))
     }
 
-    /// All properties, including those of the system, as a new dict.
+    /// All properties, including those of the system, as a new dict. The last of two with one name counts; bytes that are not UTF-8
+    /// become U+FFFD.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
-        for (name, value) in properties_text::iter(self.view()?.properties) {
+        let text = String::from_utf8_lossy(self.view()?.properties);
+        for (name, value) in properties_text::iter(text.as_bytes()) {
             if name != property::CRC32 {
                 properties.set_item(name, value)?;
             }
@@ -222,25 +221,25 @@ impl ReceivedMessage {
         Ok(self.view()?.physical_offset.get())
     }
 
-    /// Time at which the message was created, by the sender's clock.
+    /// Time at which the message was created, by the sender's clock; None for a number before 1970 or after the year 9999.
     #[getter]
-    fn born_at(&self) -> PyResult<SystemTime> {
+    fn born_at(&self) -> PyResult<Option<SystemTime>> {
         Ok(instant(self.view()?.born_at_ms))
     }
 
-    /// Time at which the message was created, in milliseconds since 1970 UTC.
+    /// Time at which the message was created, in milliseconds since 1970 UTC, as stored.
     #[getter]
     fn born_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.born_at_ms)
     }
 
-    /// Time at which the message was stored, by the broker's clock.
+    /// Time at which the message was stored, by the broker's clock; None for a number before 1970 or after the year 9999.
     #[getter]
-    fn stored_at(&self) -> PyResult<SystemTime> {
+    fn stored_at(&self) -> PyResult<Option<SystemTime>> {
         Ok(instant(self.view()?.stored_at_ms))
     }
 
-    /// Time at which the message was stored, in milliseconds since 1970 UTC.
+    /// Time at which the message was stored, in milliseconds since 1970 UTC, as stored.
     #[getter]
     fn stored_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.stored_at_ms)
@@ -262,7 +261,8 @@ impl ReceivedMessage {
     #[getter]
     fn msg_id(&self) -> PyResult<String> {
         let view = self.view()?;
-        Ok(view.unique_key().map_or_else(|| view.offset_message_id().to_string(), str::to_owned))
+        let unique_key = view.property_lossy(property::UNIQUE_KEY);
+        Ok(unique_key.map_or_else(|| view.offset_message_id().to_string(), Cow::into_owned))
     }
 
     /// Offset message id: store host and physical offset, in hexadecimal.
@@ -288,8 +288,8 @@ impl ReceivedMessage {
             view.queue_offset,
             view.body.len()
         );
-        for (label, value) in [("tag", view.tag()), ("keys", view.keys())] {
-            if let Some(value) = value {
+        for (label, name) in [("tag", property::TAGS), ("keys", property::KEYS)] {
+            if let Some(value) = view.property_lossy(name) {
                 // Writing to a String cannot fail.
                 let _written = write!(text, ", {label}={value:?}");
             }
@@ -334,7 +334,8 @@ impl ReceivedMessage {
     }
 }
 
-/// A point in time. A time before 1970, which no clock writes, becomes 1970.
-pub(crate) fn instant(at_ms: i64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at_ms).unwrap_or(0))
+/// A point in time; `None` for a number that not every reader can represent.
+pub(crate) fn instant(at_ms: i64) -> Option<SystemTime> {
+    let at_ms = in_calendar(at_ms)?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms.cast_unsigned()))
 }

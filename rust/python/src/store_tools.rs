@@ -234,6 +234,8 @@ fn used_up() -> PyErr {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Given {
+    /// Number of the row, from 1, for errors.
+    number: u64,
     topic: String,
     queue_id: u32,
     flag: i32,
@@ -248,7 +250,7 @@ struct Given {
 impl Given {
     fn append_to(&self, transfer: &mut Transfer) -> Result<(), ToolError> {
         let unknown_host = ([127, 0, 0, 1], 0).into();
-        transfer.append(&NewRecord {
+        let record = NewRecord {
             topic: &self.topic,
             queue_id: self.queue_id,
             flag: self.flag,
@@ -260,7 +262,8 @@ impl Given {
             body: &self.body,
             properties: &self.properties,
             may_have_crc: true,
-        })
+        };
+        transfer.append(&record, || format!("row {}", self.number))
     }
 }
 
@@ -269,7 +272,7 @@ impl Given {
 pub(crate) fn store_properties(py: Python<'_>, pairs: Vec<(String, String)>) -> PyResult<Bound<'_, PyBytes>> {
     let mut properties = Properties::new();
     for (name, value) in pairs {
-        properties.set(name, value).map_err(raise)?;
+        properties.set_stored(name, value).map_err(raise)?;
     }
     let mut text = Vec::new();
     properties_text::encode(&properties, &mut text);

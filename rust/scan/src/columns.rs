@@ -30,10 +30,10 @@ pub enum Column {
     Body,
     /// Every property but the store's own record checksum.
     Properties,
-    /// Producer's clock when the message was made.
+    /// Producer's clock when the message was made; null for a number that not every reader can represent.
     #[doc(alias = "bornTimestamp")]
     BornAt,
-    /// Broker's clock when the message was stored.
+    /// Broker's clock when the message was stored; null as for [`BornAt`](Self::BornAt).
     #[doc(alias = "storeTimestamp")]
     StoredAt,
     /// Unique key that the producer gave the message.
@@ -59,11 +59,15 @@ pub enum Column {
     PreparedTransactionOffset,
     /// Length of the whole record in the log.
     SizeBytes,
+    /// The number of [`BornAt`](Self::BornAt) as stored, in milliseconds since 1970.
+    BornAtMs,
+    /// The number of [`StoredAt`](Self::StoredAt) as stored, in milliseconds since 1970.
+    StoredAtMs,
 }
 
 impl Column {
     /// Every column, in the order of a full schema.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Topic,
         Self::QueueId,
         Self::QueueOffset,
@@ -85,6 +89,8 @@ impl Column {
         Self::BodyCrc,
         Self::PreparedTransactionOffset,
         Self::SizeBytes,
+        Self::BornAtMs,
+        Self::StoredAtMs,
     ];
 
     const DEFAULT_COUNT: usize = 12;
@@ -114,6 +120,8 @@ impl Column {
             Self::BodyCrc => "body_crc",
             Self::PreparedTransactionOffset => "prepared_transaction_offset",
             Self::SizeBytes => "size_bytes",
+            Self::BornAtMs => "born_at_ms",
+            Self::StoredAtMs => "stored_at_ms",
         }
     }
 
@@ -145,7 +153,11 @@ impl Column {
             | Self::SysFlag
             | Self::BodyCrc
             | Self::SizeBytes => DataType::Int32,
-            Self::QueueOffset | Self::PhysicalOffset | Self::PreparedTransactionOffset => DataType::Int64,
+            Self::QueueOffset
+            | Self::PhysicalOffset
+            | Self::PreparedTransactionOffset
+            | Self::BornAtMs
+            | Self::StoredAtMs => DataType::Int64,
             Self::Body => DataType::Binary,
             Self::BornAt | Self::StoredAt => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             Self::Properties => DataType::Map(map_entries_field(), false),

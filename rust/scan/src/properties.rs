@@ -101,6 +101,9 @@ impl PropertyColumns {
         if !(wanted.tag || wanted.keys || wanted.msg_id || wanted.map) {
             return;
         }
+        // Whole texts become UTF-8, not their values: names that differ in such bytes only are one name of the map then.
+        let text = &*String::from_utf8_lossy(text);
+        let text = text.as_bytes();
         let known = self.push_alike(text).unwrap_or_else(|| self.push_other(text));
         if wanted.tag {
             self.tag.push_option(known.tag);
@@ -339,6 +342,15 @@ mod tests {
             assert_eq!(pairs(&maps.value(row)), pairs(&map.as_map().value(0)), "row {row}");
             assert_eq!(tags.slice(row, 1), text_column(&mut alone, Column::Tag), "row {row}");
         }
+    }
+
+    #[test]
+    fn names_that_differ_in_bytes_that_are_not_utf8_are_one_name_of_the_map() {
+        let mut columns = columns_of(&[b"\xe4\x011\x02\xe5\x012\x02TAGS\x01gr\xfcn"]);
+        let maps = columns.take(Column::Properties).unwrap();
+        let found = pairs(&maps.as_map().value(0));
+        assert_eq!(found, [("\u{fffd}".into(), "2".into()), ("TAGS".into(), "gr\u{fffd}n".into())]);
+        assert_eq!(text_column(&mut columns, Column::Tag).value(0), "gr\u{fffd}n");
     }
 
     #[test]

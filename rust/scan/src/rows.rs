@@ -2,11 +2,12 @@
 
 use arrow_array::ArrayRef;
 use arrow_schema::ArrowError;
+use rocketpy_model::in_calendar;
 use rocketpy_protocol::record::RecordView;
 
 use crate::properties::PropertyColumns;
 use crate::spent::Spent;
-use crate::vectors::{Repeats, Spans, int32, int64, timestamps};
+use crate::vectors::{Repeats, Spans, Times, int32, int64};
 use crate::{BatchLimits, Column, Columns};
 
 /// One vector per column; those of columns that are not wanted stay empty.
@@ -21,8 +22,8 @@ pub(crate) struct Rows {
     store_host: Spans,
     queue_id: Vec<i32>,
     queue_offset: Vec<i64>,
-    born_at: Vec<i64>,
-    stored_at: Vec<i64>,
+    born_at: Times,
+    stored_at: Times,
     reconsume_times: Vec<i32>,
     physical_offset: Vec<i64>,
     flag: Vec<i32>,
@@ -30,6 +31,8 @@ pub(crate) struct Rows {
     body_crc: Vec<i32>,
     prepared_transaction_offset: Vec<i64>,
     size_bytes: Vec<i32>,
+    born_at_ms: Vec<i64>,
+    stored_at_ms: Vec<i64>,
 }
 
 /// Rows for which memory is taken at once; most batches of 1 MiB have fewer.
@@ -80,8 +83,8 @@ impl Rows {
             store_host,
             queue_id,
             queue_offset: int64(Column::QueueOffset),
-            born_at: int64(Column::BornAt),
-            stored_at: int64(Column::StoredAt),
+            born_at: Times::new(int64(Column::BornAt)),
+            stored_at: Times::new(int64(Column::StoredAt)),
             reconsume_times,
             physical_offset: int64(Column::PhysicalOffset),
             flag,
@@ -89,6 +92,8 @@ impl Rows {
             body_crc,
             prepared_transaction_offset: int64(Column::PreparedTransactionOffset),
             size_bytes,
+            born_at_ms: int64(Column::BornAtMs),
+            stored_at_ms: int64(Column::StoredAtMs),
         }
     }
 
@@ -138,6 +143,12 @@ impl Rows {
         if columns.has(Column::StoredAt) {
             self.stored_at.push(microseconds(record.stored_at_ms));
         }
+        if columns.has(Column::BornAtMs) {
+            self.born_at_ms.push(record.born_at_ms);
+        }
+        if columns.has(Column::StoredAtMs) {
+            self.stored_at_ms.push(record.stored_at_ms);
+        }
         if columns.has(Column::PhysicalOffset) {
             self.physical_offset.push(record.physical_offset.to_wire());
         }
@@ -185,8 +196,8 @@ impl Rows {
                 self.properties.take(column)?
             }
             Column::Body => take(&mut self.body).into_binary()?,
-            Column::BornAt => timestamps(take(&mut self.born_at)),
-            Column::StoredAt => timestamps(take(&mut self.stored_at)),
+            Column::BornAt => take(&mut self.born_at).finish(),
+            Column::StoredAt => take(&mut self.stored_at).finish(),
             Column::ReconsumeTimes => int32(take(&mut self.reconsume_times)),
             Column::PhysicalOffset => int64(take(&mut self.physical_offset)),
             Column::OffsetMsgId => take(&mut self.offset_msg_id).into_text()?,
@@ -197,11 +208,13 @@ impl Rows {
             Column::BodyCrc => int32(take(&mut self.body_crc)),
             Column::PreparedTransactionOffset => int64(take(&mut self.prepared_transaction_offset)),
             Column::SizeBytes => int32(take(&mut self.size_bytes)),
+            Column::BornAtMs => int64(take(&mut self.born_at_ms)),
+            Column::StoredAtMs => int64(take(&mut self.stored_at_ms)),
         })
     }
 }
 
-/// Milliseconds as the unit of the columns; a time no calendar holds stays at the edge.
-pub(crate) const fn microseconds(ms: i64) -> i64 {
-    ms.saturating_mul(1000)
+/// Milliseconds as the unit of the columns; `None` for a time that not every reader can represent.
+pub(crate) fn microseconds(at_ms: i64) -> Option<i64> {
+    in_calendar(at_ms).map(|at_ms| at_ms * 1000)
 }

@@ -38,7 +38,7 @@ pub enum Group {
     ReconsumeTimes,
     /// Bytes of the record, rounded up to a power of two.
     Size,
-    /// Minute in which it was stored.
+    /// Minute in which it was stored; null for a store time that not every reader can represent.
     Minute,
     /// Hour in which it was stored.
     Hour,
@@ -127,17 +127,16 @@ impl Group {
             Self::QueueId => encode_number(record.queue_id.cast_signed().into(), out),
             Self::ReconsumeTimes => encode_number(record.reconsume_times.into(), out),
             Self::Size => encode_number(record.size().next_power_of_two() as i64, out),
-            Self::Minute => encode_number(start_of(60, record), out),
-            Self::Hour => encode_number(start_of(3600, record), out),
-            Self::Day => encode_number(start_of(86_400, record), out),
+            Self::Minute => encode_time(start_of(60, record), out),
+            Self::Hour => encode_time(start_of(3600, record), out),
+            Self::Day => encode_time(start_of(86_400, record), out),
         }
     }
 }
 
 /// Start of the period in which the record was stored, in microseconds since 1970.
-fn start_of(seconds: i64, record: &RecordView<'_>) -> i64 {
-    let at = microseconds(record.stored_at_ms);
-    at - at.rem_euclid(seconds * 1_000_000)
+fn start_of(seconds: i64, record: &RecordView<'_>) -> Option<i64> {
+    microseconds(record.stored_at_ms).map(|at| at - at.rem_euclid(seconds * 1_000_000))
 }
 
 fn timestamp() -> DataType {
@@ -146,9 +145,15 @@ fn timestamp() -> DataType {
 
 /// Length of a text that is null.
 const NO_TEXT: u32 = u32::MAX;
+/// Number of a time that is null.
+const NO_TIME: i64 = i64::MIN;
 
 fn encode_number(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_ne_bytes());
+}
+
+fn encode_time(time: Option<i64>, out: &mut Vec<u8>) {
+    encode_number(time.unwrap_or(NO_TIME), out);
 }
 
 fn encode_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
@@ -173,8 +178,9 @@ struct Sum {
     messages: i64,
     bytes: i64,
     largest_bytes: i64,
-    first_stored_at: i64,
-    last_stored_at: i64,
+    /// Without times that not every reader can represent.
+    first_stored_at: Option<i64>,
+    last_stored_at: Option<i64>,
 }
 
 impl Sum {
@@ -193,7 +199,7 @@ impl Sum {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
-        self.first_stored_at = self.first_stored_at.min(other.first_stored_at);
+        self.first_stored_at = [self.first_stored_at, other.first_stored_at].into_iter().flatten().min();
         self.last_stored_at = self.last_stored_at.max(other.last_stored_at);
     }
 }
@@ -281,7 +287,7 @@ impl Sums {
             if groups.contains(&Group::Key) {
                 let keys = properties_text::get_bytes(record.properties, property::KEYS).unwrap_or_default();
                 let keys = String::from_utf8_lossy(keys);
-                let mut keys = keys.split_whitespace();
+                let mut keys = property::split_keys(&keys);
                 add(keys.next());
                 keys.for_each(|key| add(Some(key)));
             } else {
@@ -319,7 +325,7 @@ impl Sums {
                 column.append_value(value);
             }
             for (column, value) in times.iter_mut().zip([sum.first_stored_at, sum.last_stored_at]) {
-                column.append_value(value);
+                column.append_option(value);
             }
         }
         let mut arrays: Vec<ArrayRef> = vec![Arc::new(numbers.finish())];
@@ -385,7 +391,9 @@ impl Values {
             },
             Self::Int32(values) => values.append_value(take_number(rest) as i32),
             Self::Int64(values) => values.append_value(take_number(rest)),
-            Self::Time(values) => values.append_value(take_number(rest)),
+            Self::Time(values) => {
+                values.append_option(Some(take_number(rest)).filter(|time| *time != NO_TIME));
+            }
         }
     }
 

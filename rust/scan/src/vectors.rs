@@ -314,9 +314,36 @@ pub(crate) fn int64(values: Vec<i64>) -> ArrayRef {
     primitive::<Int64Type>(values)
 }
 
-pub(crate) fn timestamps(microseconds: Vec<i64>) -> ArrayRef {
-    let array = PrimitiveArray::<TimestampMicrosecondType>::new(ScalarBuffer::from(microseconds), None);
-    Arc::new(array.with_timezone("UTC"))
+/// Times in microseconds since 1970 UTC, some of them null.
+pub(crate) struct Times {
+    microseconds: Vec<i64>,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl Times {
+    /// Takes an empty vector, with its room.
+    pub(crate) fn new(microseconds: Vec<i64>) -> Self {
+        let nulls = NullBufferBuilder::new(microseconds.capacity());
+        Self { microseconds, nulls }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, microseconds: Option<i64>) {
+        self.microseconds.push(microseconds.unwrap_or(0));
+        self.nulls.append(microseconds.is_some());
+    }
+
+    pub(crate) fn finish(mut self) -> ArrayRef {
+        let values = ScalarBuffer::from(self.microseconds);
+        let array = PrimitiveArray::<TimestampMicrosecondType>::new(values, self.nulls.finish());
+        Arc::new(array.with_timezone("UTC"))
+    }
 }
 
 fn primitive<T: ArrowPrimitiveType>(values: Vec<T::Native>) -> ArrayRef {

@@ -324,6 +324,18 @@ pub enum AppendError {
 }
 
 impl AppendError {
+    /// Whether this store can never take the message, while it takes others: for its size or its topic.
+    pub const fn rejects_message(&self) -> bool {
+        matches!(
+            self,
+            Self::BadTopic(_)
+                | Self::TopicLength { .. }
+                | Self::PropertiesTooLong { .. }
+                | Self::BodyTooLong { .. }
+                | Self::LongerThanFile { .. }
+        )
+    }
+
     /// Whether the same append may succeed later. None of these errors leaves anything of the record behind.
     pub fn retryable(&self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
 //! Selects records of a store.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset, property};
-use rocketpy_protocol::properties_text::iter_bytes;
+use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 
 /// The records to select. The default is all of them.
@@ -55,9 +55,7 @@ fn within<T: PartialOrd>(value: T, from: Option<T>, before: Option<T>) -> bool {
 
 /// Whether a text is one of a record's keys or its unique key.
 fn has_key(view: &RecordView<'_>, key: &str) -> bool {
-    iter_bytes(view.properties).any(|(name, value)| {
-        (name == property::KEYS.as_bytes()
-            && value.split(|&byte| byte == b' ').any(|item| item == key.as_bytes()))
-            || (name == property::UNIQUE_KEY.as_bytes() && value == key.as_bytes())
-    })
+    let value = |name| properties_text::get_bytes(view.properties, name).unwrap_or_default();
+    let is_unique_key = !key.is_empty() && value(property::UNIQUE_KEY) == key.as_bytes();
+    is_unique_key || property::split_key_bytes(value(property::KEYS)).any(|item| item == key.as_bytes())
 }

@@ -20,6 +20,8 @@ use crate::{Selected, ToolError, WaitingCounts, Watch};
 const TABLE_BYTES: u64 = 1 << 30;
 /// A topic has no more queues.
 const MOST_QUEUES: u32 = 16_384;
+/// Rejected messages that a report names.
+const MOST_REJECTIONS: usize = 100;
 /// How long an append waits for a log file that is being made, at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,6 +42,10 @@ pub struct TransferReport {
     pub left_out: u64,
     /// Topics that were added to the table of topics.
     pub new_topics: Vec<String>,
+    /// Messages that the store cannot take, for their size or topic, and that were skipped.
+    pub rejected: u64,
+    /// The first [`MOST_REJECTIONS`] of them by name, each with the reason.
+    pub rejections: Vec<String>,
 }
 
 /// A store that receives messages. No server has it open.
@@ -98,12 +104,14 @@ impl Transfer {
     }
 
     /// Appends one message. Topic, queue, body, properties, flag and the producer's fields are kept. Its offsets and
-    /// store time are new.
+    /// store time are new. A message that the store cannot take is skipped, and reported by its name.
     ///
     /// # Errors
     /// [`ToolError::Refused`].
-    pub fn append(&mut self, record: &NewRecord<'_>) -> Result<(), ToolError> {
-        self.store(record)?;
+    pub fn append(&mut self, record: &NewRecord<'_>, name: impl FnOnce() -> String) -> Result<(), ToolError> {
+        if !self.store(record, name)? {
+            return Ok(());
+        }
         self.report.messages += 1;
         self.report.body_bytes += record.body.len() as u64;
         match self.report.topics.get_mut(record.topic) {
@@ -114,17 +122,26 @@ impl Transfer {
         Ok(())
     }
 
-    fn store(&self, record: &NewRecord<'_>) -> Result<(), ToolError> {
-        let refused = |cause| ToolError::Refused { number: self.report.messages, cause };
+    /// Whether the message was stored; otherwise it was rejected.
+    fn store(&mut self, record: &NewRecord<'_>, name: impl FnOnce() -> String) -> Result<bool, ToolError> {
+        let number = self.report.messages;
+        let refused = |cause| ToolError::Refused { number, cause };
         let started = std::time::Instant::now();
         loop {
             match self.store.append(record) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(
                     AppendError::Busy { .. }
                     | AppendError::Behind { .. }
                     | AppendError::DispatchBehind { .. },
                 ) if started.elapsed() < PATIENCE => {}
+                Err(cause) if cause.rejects_message() => {
+                    self.report.rejected += 1;
+                    if self.report.rejections.len() < MOST_REJECTIONS {
+                        self.report.rejections.push(format!("{}: {cause}", name()));
+                    }
+                    return Ok(false);
+                }
                 Err(cause) => return Err(refused(cause)),
             }
         }
@@ -180,7 +197,7 @@ impl Transfer {
             self.report.passed_over += 1;
             return Ok(());
         }
-        self.append(&as_new(view))
+        self.append(&as_new(view), || name_of(view))
     }
 
     /// Appends a message that waits, where it waits. It goes to another queue in the end, which has to be there then.
@@ -189,7 +206,9 @@ impl Transfer {
         view: &RecordView<'_>,
         (topic, queue_id): (&str, u32),
     ) -> Result<(), ToolError> {
-        self.store(&as_new(view))?;
+        if !self.store(&as_new(view), || name_of(view))? {
+            return Ok(());
+        }
         self.report.waiting.add(view);
         if name::check_topic(topic).is_ok() && queue_id < MOST_QUEUES {
             self.needs(topic, queue_id);
@@ -214,6 +233,10 @@ impl Transfer {
         self.report.new_topics = add_topics(&root, like, &self.queues)?;
         Ok(())
     }
+}
+
+fn name_of(view: &RecordView<'_>) -> String {
+    format!("topic {}, queue {}, offset {}", view.topic, view.queue_id, view.queue_offset)
 }
 
 /// The record with new offsets and a new store time.

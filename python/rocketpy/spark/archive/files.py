@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.archive.manifest import ArchiveFile, Covered
+from rocketpy.spark.batches import arrow_type
+from rocketpy.spark.columns import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 ROW_GROUP_ROWS = 65_536
+UNKNOWN_DAY = "1970-01-01"
+"""Day of a message whose store time is not one that readers can represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
     opened: dict[tuple[str, str], Writing] = {}
     for batch in reader.read(partition):
         rows = pa.Table.from_batches([batch])
-        days = rows["stored_at"].cast(pa.date32()).cast(pa.string())
+        days = pc.fill_null(rows["stored_at"].cast(pa.date32()).cast(pa.string()), UNKNOWN_DAY)
         pairs = pa.table({"topic": rows["topic"], "day": days}).group_by(["topic", "day"]).aggregate([]).to_pylist()
         for pair in pairs:
             key = (pair["topic"], pair["day"])
@@ -119,6 +123,30 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
             opened[key].add(mine)
     for one in opened.values():
         yield one.finished()
+
+
+def union_schema(paths: Iterable[Path]) -> pa.Schema:
+    """Returns the columns that any of some files has, in the order of a read: runs may keep different columns.
+
+    Args:
+        paths: Files of an archive.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = {field.name: field.type for path in paths for field in pq.read_schema(path)}
+    types = {name: arrow_type(kind) for name, kind in TYPES.items()}  # those of a file have numbers of its own fields
+    return pa.schema([(name, kind) for name, kind in (types | found | types).items() if name in found])
+
+
+def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Adds the columns that rows lack, as nulls, and orders them as in the schema."""
+    import pyarrow as pa
+
+    columns = [
+        rows[field.name] if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type) for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
@@ -137,10 +165,11 @@ def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> Archiv
 
     first = group[0]
     joined: Writing | None = None
+    schema = union_schema(Path(folder) / one.place for one in group)
     for one in sorted(group, key=lambda one: [(part.broker_name, part.queue_id, part.first) for part in one.covered]):
         source = pq.ParquetFile(Path(folder) / one.place)
         for batch in source.iter_batches(batch_size=ROW_GROUP_ROWS):
-            rows = pa.Table.from_batches([batch])
+            rows = _with_columns(pa.Table.from_batches([batch]), schema)
             rows = rows.append_column("topic", pa.repeat(first.topic, rows.num_rows))
             joined = joined or begin(Path(staged), first.topic, first.day, rows.schema)
             joined.add(rows)

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rocketpy._rocketpy import split_keys
 from rocketpy.errors import RocketPyError
 from rocketpy.message import Message
 
@@ -118,7 +119,7 @@ class RowMaker:
                     topic,
                     content,
                     tag=tag,
-                    keys=keys.split() if keys.__class__ is str else keys,
+                    keys=split_keys(keys) if keys.__class__ is str else keys,
                     order_key=order_key,
                     properties=properties,
                     delay_level=level,

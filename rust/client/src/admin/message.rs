@@ -163,9 +163,9 @@ impl Api {
 
 /// Whether a record is wanted: some brokers also return records of other keys with the same hash.
 fn is_wanted(view: &RecordView<'_>, topic: &str, key: &str, query: &MessageQuery) -> bool {
-    let value = |name| properties_text::get(view.properties, name).unwrap_or("");
+    let value = |name| properties_text::get_lossy(view.properties, name).unwrap_or_default();
     let has_key = match query.kind {
-        QueryKind::Key => value(property::KEYS).split(' ').any(|item| item == key),
+        QueryKind::Key => property::split_keys(&value(property::KEYS)).any(|item| item == key),
         QueryKind::UniqueKey => value(property::UNIQUE_KEY) == key,
         QueryKind::Tag => value(property::TAGS) == key,
     };

@@ -45,14 +45,16 @@ pub(crate) fn check_content(
     max_message_size: usize,
 ) -> Result<(), ClientError> {
     let size_bytes = message.body.len();
-    if size_bytes == 0 {
+    if size_bytes == 0 && !message.is_copy {
         return Err(ClientError::EmptyBody { topic: message.topic.clone() });
     }
     if size_bytes > max_message_size {
         let topic = message.topic.clone();
         return Err(ClientError::BodyTooLarge { topic, size_bytes, limit_bytes: max_message_size });
     }
-    message.tag().map_or(Ok(()), check_tag)?;
+    if !message.is_copy {
+        message.tag().map_or(Ok(()), check_tag)?;
+    }
     check_properties(message, given)
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_model::{Message, property};
+use rocketpy_model::{Message, Properties, property};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
@@ -122,12 +122,15 @@ impl Drop for Tracer {
 
 /// Keys beyond the bound of a message are left out.
 fn keys_of(msg_id: &str, keys: Option<&str>) -> String {
-    let mut all = msg_id.to_owned();
-    for key in keys.unwrap_or_default().split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()) {
+    // Stored messages may have separators of properties in their values.
+    let is_storable = |key: &&str| Properties::new().set(property::KEYS, key).is_ok();
+    let keys = std::iter::once(msg_id).chain(property::split_keys(keys.unwrap_or_default()));
+    let mut all = String::new();
+    for key in keys.filter(is_storable) {
         if all.len() + 1 + key.len() > MAX_KEYS_BYTES {
             break;
         }
-        all.push_str(property::KEY_SEPARATOR);
+        all.push_str(if all.is_empty() { "" } else { property::KEY_SEPARATOR });
         all.push_str(key);
     }
     all
@@ -238,7 +241,7 @@ impl Waiting {
             assert!(piece.size_bytes() <= self.bytes, "trace records that are sent were counted");
             self.bytes -= piece.size_bytes();
             body.push_str(&piece.text);
-            for key in piece.keys.split(property::KEY_SEPARATOR) {
+            for key in property::split_keys(&piece.keys) {
                 if known.insert(key.to_owned()) {
                     keys.push_str(if keys.is_empty() { "" } else { property::KEY_SEPARATOR });
                     keys.push_str(key);
@@ -253,7 +256,9 @@ impl Waiting {
         );
         self.since = (!self.pieces.is_empty()).then(Instant::now);
         let mut message = Message::new(topic, body);
-        message.set_keys([keys.as_str()]).expect("ids and keys of messages have no separator of properties");
+        if !keys.is_empty() {
+            message.set_keys([keys.as_str()]).expect("keys with a separator of properties are left out");
+        }
         (message, count)
     }
 }
@@ -312,6 +317,7 @@ mod tests {
     fn keys_of_one_record_have_a_bound_and_begin_with_the_id() {
         assert_eq!(keys_of("M", Some("a b")), "M a b");
         assert_eq!(keys_of("M", None), "M");
+        assert_eq!(keys_of("M\u{1}N", Some("a\u{1}b c")), "c", "no property holds the others");
         let many = vec!["k".repeat(100); 1000].join(" ");
         let keys = keys_of("M", Some(&many));
         assert!(keys.starts_with("M k") && keys.len() <= MAX_KEYS_BYTES);

@@ -204,6 +204,12 @@ impl<'a> RecordView<'a> {
         properties_text::get(self.properties, name)
     }
 
+    /// The value of one property as readers show it: bytes that are not UTF-8 become replacement characters, as in Apache's clients.
+    #[must_use]
+    pub fn property_lossy(&self, name: &str) -> Option<Cow<'a, str>> {
+        properties_text::get_lossy(self.properties, name)
+    }
+
     /// The tag.
     #[must_use]
     pub fn tag(&self) -> Option<&'a str> {

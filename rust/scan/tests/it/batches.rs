@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, MapArray, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use rocketpy_filter::MessageFilter;
@@ -52,6 +52,36 @@ fn every_column_says_what_was_stored() {
     assert_eq!(number("size_bytes") as usize, folder.log.len() - second);
     let maps: &MapArray = batch.column_by_name("properties").unwrap().as_map();
     assert_eq!((maps.value_length(0), maps.value_length(1)), (2, 1));
+}
+
+/// Milliseconds of times that no calendar has: before 1970, microseconds by mistake, and the largest number.
+const NOT_TIMES: [i64; 4] = [i64::MIN, -1, 1_700_000_000_000_000, i64::MAX];
+
+#[test]
+fn a_time_out_of_range_is_null_and_its_number_is_kept() {
+    let mut folder = Folder::new();
+    for _ in 0..=NOT_TIMES.len() {
+        folder.push(&Sent { body: b"a", ..Sent::default() });
+    }
+    for (row, at_ms) in NOT_TIMES.into_iter().enumerate() {
+        let at = folder.place(0, row);
+        folder.log[at + 40..at + 48].copy_from_slice(&at_ms.to_be_bytes());
+        folder.log[at + 56..at + 64].copy_from_slice(&at_ms.to_be_bytes());
+    }
+    let options = StoreScanOptions { columns: Columns::all(), ..StoreScanOptions::default() };
+    let batches = scan_all(&folder.write(0, 0), options).unwrap();
+    let [batch] = batches.as_slice() else { panic!("one batch") };
+    let column = |name: &str| batch.column_by_name(name).unwrap();
+    for name in ["born_at", "stored_at"] {
+        let times = column(name).as_primitive::<TimestampMicrosecondType>();
+        let valid: Vec<bool> = (0..batch.num_rows()).map(|row| times.is_valid(row)).collect();
+        assert_eq!(valid, [false, false, false, false, true], "{name}");
+    }
+    for name in ["born_at_ms", "stored_at_ms"] {
+        let numbers = column(name).as_primitive::<Int64Type>();
+        assert_eq!(numbers.null_count(), 0);
+        assert_eq!(numbers.values()[..NOT_TIMES.len()], NOT_TIMES, "{name}");
+    }
 }
 
 fn crc31(bytes: &[u8]) -> u32 {

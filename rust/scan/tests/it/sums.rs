@@ -195,6 +195,28 @@ fn several_choices_of_groups_are_added_up_in_one_pass() {
 }
 
 #[test]
+fn only_a_space_separates_keys_and_a_time_out_of_range_has_no_group() {
+    let mut sums = sums(&[&["key"], &["day"]]);
+    let properties = "KEYS\x01a\tb  c\u{a0}d\u{3000}e\nf\x02".as_bytes();
+    for at_ms in [i64::MAX, -1, FIRST_STORED_AT_MS] {
+        push(&mut sums, &Stored { queue_id: 1, properties, body_bytes: 1, at_ms });
+    }
+    let batch = sums.finish().unwrap();
+    let mut keys: Vec<_> = (0..batch.num_rows()).filter_map(|row| text(&batch, "key", row)).collect();
+    keys.sort();
+    assert_eq!(keys, ["a\tb", "c\u{a0}d\u{3000}e\nf"]);
+    let times = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<TimestampMicrosecondType>();
+    let (days, first, last) = (times("day"), times("first_stored_at"), times("last_stored_at"));
+    for row in 0..batch.num_rows() {
+        let known = if text(&batch, "key", row).is_some() || days.is_valid(row) { 1 } else { 0 };
+        assert_eq!([first, last].map(|times| usize::from(times.is_valid(row))), [known; 2], "row {row}");
+    }
+    let counts = batch.column_by_name("messages").unwrap().as_primitive::<Int64Type>();
+    let unknown = |row: &usize| text(&batch, "key", *row).is_none() && days.is_null(*row);
+    assert_eq!((0..batch.num_rows()).filter(unknown).map(|row| counts.value(row)).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn sizes_are_rounded_up_to_powers_of_two() {
     let mut sums = sums(&[&["size"]]);
     let head = with_properties(&mut sums, b"") - 10;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use rocketpy_filter::hash_code_on;
+use rocketpy_model::property::split_key_bytes;
 use rocketpy_model::{property, sys_flag};
 use rocketpy_protocol::disk::index::key_hash;
 use rocketpy_protocol::properties_text::iter_bytes;
@@ -61,7 +62,7 @@ impl<'a> Keys<'a> {
     }
 
     fn items(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.keys.split(|&byte| byte == b' ').filter(|item| !item.is_empty())
+        split_key_bytes(self.keys)
     }
 
     /// The tag; empty when there is none or it is not UTF-8.

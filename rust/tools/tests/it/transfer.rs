@@ -17,7 +17,7 @@ fn in_two_folders(dir: &Path) -> (StoreConfig, PathBuf) {
 
 fn put(transfer: &mut Transfer, messages: u64) {
     for _ in 0..messages {
-        transfer.append(&record("a", 0, &[b'x'; 1000])).unwrap();
+        transfer.append(&record("a", 0, &[b'x'; 1000]), || unreachable!("it is stored")).unwrap();
     }
 }
 
@@ -38,6 +38,21 @@ fn facts_name_all_folders_of_the_log_and_count_the_files_of_all() {
     let counts: Vec<u64> = dirs.iter().map(|dir| files_in(dir)).collect();
     assert!(counts.iter().all(|&count| count > 0), "both have some: {counts:?}");
     assert_eq!(log.files, counts.iter().sum::<u64>());
+}
+
+#[test]
+fn a_message_that_the_store_cannot_take_is_named_counted_and_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut transfer = Transfer::make(&dir.path().join("store"), None, None).unwrap();
+    put(&mut transfer, 1);
+    let properties = vec![b'x'; 40_000];
+    let long = NewRecord { properties: &properties, ..record("a", 0, b"x") };
+    transfer.append(&long, || "row 2".to_owned()).unwrap();
+    put(&mut transfer, 1);
+    let report = transfer.finish(None).unwrap();
+    assert_eq!((report.messages, report.rejected), (2, 1));
+    let [rejection] = &report.rejections[..] else { panic!("{report:?}") };
+    assert!(rejection.starts_with("row 2: properties exceed "), "{rejection}");
 }
 
 #[test]

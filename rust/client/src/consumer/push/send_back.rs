@@ -177,23 +177,32 @@ pub(super) fn sender(client: &Client) -> Sender {
     }
 }
 
-fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, level: i32, limit: i32) -> Outgoing {
-    let times = record.reconsume_times.saturating_add(1);
+/// Properties of the copy. What was stored is copied byte for byte, text or not.
+fn copied_properties(record: &RecordView<'_>, place: &str, level: i32) -> Vec<u8> {
     let mut properties = Vec::with_capacity(record.properties.len() + 128);
-    for (name, value) in properties_text::iter(record.properties) {
-        if !NOT_COPIED.contains(&name) {
-            properties_text::push(&mut properties, name, value);
+    for (name, value) in properties_text::iter_bytes(record.properties) {
+        if !NOT_COPIED.iter().any(|left_out| left_out.as_bytes() == name) {
+            properties_text::push_bytes(&mut properties, name, value);
         }
     }
-    let place = record.offset_message_id().to_string();
-    let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(&place);
-    properties_text::push(&mut properties, property::RETRY_TOPIC, origin_topic(record));
-    properties_text::push(&mut properties, property::ORIGIN_MESSAGE_ID, origin_id);
+    let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(place);
+    for (name, value) in
+        [(property::RETRY_TOPIC, origin_topic(record)), (property::ORIGIN_MESSAGE_ID, origin_id)]
+    {
+        properties_text::push_bytes(&mut properties, name.as_bytes(), value.as_bytes());
+    }
     if level >= 0 {
         let level =
             if level == 0 { FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)) } else { level };
         properties_text::push(&mut properties, property::DELAY, &level.to_string());
     }
+    properties
+}
+
+fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, level: i32, limit: i32) -> Outgoing {
+    let times = record.reconsume_times.saturating_add(1);
+    let place = record.offset_message_id().to_string();
+    let properties = copied_properties(record, &place, level);
     let mut keys = crate::producer::KeyList::default();
     keys.push(record.unique_key().unwrap_or(&place));
     Outgoing {
@@ -230,7 +239,41 @@ fn level_of(delay: Duration) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_model::{PhysicalOffset, QueueOffset};
+    use rocketpy_protocol::record::RecordFields;
+
     use super::*;
+
+    #[test]
+    fn a_copy_keeps_values_that_no_new_message_may_have() {
+        let stored = b"p\x01with\x01separator\x02q\x01gr\xfcn\x02RETRY_TOPIC\x01a\x01b\x02";
+        let fields = RecordFields {
+            topic: "%RETRY%g",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: 0,
+            born_host: "10.0.0.1:77".parse().unwrap(),
+            store_host: "127.0.0.1:10911".parse().unwrap(),
+            reconsume_times: 2,
+            prepared_transaction_offset: PhysicalOffset(0),
+            body: b"x",
+            properties: stored,
+            more_properties: b"",
+        };
+        let mut bytes = Vec::new();
+        let plan = fields.encode(false, &mut bytes).unwrap();
+        plan.finish(&mut bytes, QueueOffset(0), PhysicalOffset(0), 0);
+        let copied = copied_properties(&RecordView::parse(&bytes).unwrap(), "PLACE", -1);
+        let pairs: Vec<_> = properties_text::iter_bytes(&copied).collect();
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"p", b"with\x01separator"),
+            (b"q", b"gr\xfcn"),
+            (b"RETRY_TOPIC", b"a\x01b"),
+            (b"ORIGIN_MESSAGE_ID", b"PLACE"),
+        ];
+        assert_eq!(pairs, expected);
+    }
 
     #[test]
     fn a_time_becomes_the_level_that_is_not_shorter() {
