@@ -45,7 +45,11 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(f"not confirmed: {question}", ExitCode.USAGE, "add --yes")
-    if not typer.confirm(question, err=True):
+    try:
+        is_confirmed = typer.confirm(question, err=True)
+    except typer.Abort:  # Ctrl-D
+        is_confirmed = False
+    if not is_confirmed:
         raise CommandError("nothing was changed", ExitCode.REFUSED, "answer y, or add --yes")
 
 

@@ -17,10 +17,12 @@ import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
+from rocketpy.base.descriptors import INPUT
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
+from rocketpy.console.streams import StreamError
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions
@@ -186,15 +188,28 @@ def exists(name_server: str, topic: str) -> bool:
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
     """Yields groups of lines without line ends: all available lines at a time, so a slow pipe is sent line by line."""
-    standard = 0
-    sources = [standard if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
-    for source in sources or [standard]:
+    sources = [INPUT if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
+    for source in sources or [INPUT]:
         rest = b""
-        while block := os.read(source, READ_BYTES):
+        while block := read_block(source):
             *lines, rest = (rest + block).split(b"\n")
             yield [line.removesuffix(b"\r") for line in lines]
         if rest:
             yield [rest.removesuffix(b"\r")]
+
+
+def read_block(source: int) -> bytes:
+    """Reads the available bytes of a descriptor, or waits for some.
+
+    Raises:
+        StreamError: The source is standard input, and cannot be read.
+    """
+    try:
+        return os.read(source, READ_BYTES)
+    except OSError as error:
+        if source != INPUT:
+            raise
+        raise StreamError(INPUT, error) from error
 
 
 def message_groups(
@@ -255,7 +270,7 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     fields = json_object(json.loads(line), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:
-        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+        content = encoded_text(body if isinstance(body, str) else json.dumps(body))
     elif isinstance(encoded, str):
         content = base64.b64decode(encoded, validate=True)
     else:
@@ -271,6 +286,14 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     if LATER & given.keys():
         defaults = {name: value for name, value in defaults.items() if name not in LATER}
     return Message(topic, content, **(defaults | given))
+
+
+def encoded_text(text: str) -> bytes:
+    """Encodes the text of a body."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # JSON has them as escapes
+        raise ValueError(f'"body" has a lone surrogate at character {error.start}') from None
 
 
 def json_object(value: object, what: str) -> dict[str, Any]:
