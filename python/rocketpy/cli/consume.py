@@ -68,7 +68,7 @@ def consume(
     Without --follow, stops at the ends that the queues had at the start. Without --group, joins no group and commits
     nothing. With --group, each queue keeps its order, but queues are not merged.
     """
-    begin = start_of(start or "earliest")
+    begin = start_of(start or "earliest", "--from")
     hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` creates it"
     if group is not None:
         with existing(hint):

@@ -19,6 +19,7 @@ from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicN
 from rocketpy._rocketpy import is_reserved_property
 from rocketpy.base.descriptors import INPUT
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
+from rocketpy.codec import finite, refuse_constant
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
@@ -103,7 +104,7 @@ def produce(
     if deliver_at is not None and deliver_at.strip().startswith("-"):
         hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
         raise CommandError(f"delivery time is in the past: {deliver_at}", ExitCode.USAGE, hint)
-    at = None if deliver_at is None else moment(deliver_at)
+    at = None if deliver_at is None else moment(deliver_at, "--deliver-at")
     later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
     given = {name: value for name, value in later.items() if value is not None}
     if len(given) > 1:
@@ -267,7 +268,7 @@ def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
 
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     """Creates a message from a JSON object with `body` or `body_base64` and further arguments of `Message`."""
-    fields = json_object(json.loads(line), "the line")
+    fields = json_object(json.loads(line, parse_constant=refuse_constant, parse_float=finite), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:
         content = encoded_text(body if isinstance(body, str) else json.dumps(body))

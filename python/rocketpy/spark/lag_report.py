@@ -3,10 +3,11 @@
 `spark-submit spark/lag_report.py --name-server 127.0.0.1:9876` runs it by itself.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +79,7 @@ class Behind:
         """Returns the row of the report."""
         left = None
         if self.stored_at is not None:
-            left = (self.stored_at + timedelta(hours=self.retention_hours) - now).total_seconds() / 3600
+            left = self.retention_hours - (now - self.stored_at).total_seconds() / 3600  # no sum that dates cannot hold
         is_at_risk = left is not None and left < alarm_hours
         return {
             "group": self.group,
@@ -137,8 +138,22 @@ def _facts(admin: Admin, topic: str, retention_hours: float) -> tuple[dict[Messa
         info = admin.describe_topic(topic)
     except TopicNotFoundError:
         return {}, retention_hours
-    own = [float(hours) for broker in info.brokers if (hours := broker.attributes.get(RETENTION))]
+    own = [hours for broker in info.brokers if (hours := _hours(broker.attributes.get(RETENTION, ""))) is not None]
     return {one.queue: one.min_offset for one in info.queues}, min(own, default=retention_hours)
+
+
+def _hours(text: str) -> float | None:
+    """Reads an attribute that another program may have written; None if it is not a positive number.
+
+    Examples:
+        >>> _hours("13"), _hours("nan"), _hours("1e400"), _hours("soon"), _hours("")
+        (13.0, None, None, None, None)
+    """
+    try:
+        hours = float(text)
+    except ValueError:
+        return None
+    return hours if 0 < hours < math.inf else None
 
 
 def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]) -> list[Behind]:
