@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
+from rocketpy.base.clock import monotonic
 from rocketpy.base.descriptors import INPUT
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
 from rocketpy.codec import finite, refuse_constant
@@ -112,7 +112,7 @@ def produce(
         raise CommandError("--delay-level, --delay and --deliver-at exclude each other", ExitCode.USAGE, hint)
     defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key, **given}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
-    began, empty = time.monotonic(), Empty()
+    began, empty = monotonic(), Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
         options: ProducerOptions = {**WAITING_SENDS, "max_message_size": max_message_size}
@@ -124,7 +124,7 @@ def produce(
         task = bar.add_task(f"to {topic}", total=None)
         messages = message_groups(lines, make, topic, defaults, empty, max_message_size)
         sent = send_all(producer, topic, name_server, messages, lambda count: bar.update(task, completed=count))
-    seconds = time.monotonic() - began
+    seconds = monotonic() - began
     if as_json:
         facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
         output.show_one(facts, as_json=True)

@@ -4,7 +4,6 @@
 """
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, MessageQueue, OffsetError, RangeReader, TopicNotFoundError
+from rocketpy.base.instant import now_ms
 from rocketpy.config import PATIENT
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -285,7 +285,7 @@ def lag_report(
         with job.session("lag report") as spark:
             with job.progress(spark, "unread messages"):
                 behind = with_times(spark, name_server, behind)
-            now = datetime.fromtimestamp(time.time(), UTC)
+            now = datetime.fromtimestamp(now_ms() / 1000, UTC)
             rows = [one.row(now, alarm_hours) for one in behind]
             if folder is not None:
                 save_rows(spark, behind, rows, folder)
