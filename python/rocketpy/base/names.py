@@ -67,7 +67,7 @@ def text_error(error: UnicodeEncodeError) -> InvalidArgumentError:
     """Returns the error for a text with a lone surrogate, which Python makes of a byte that is not text."""
     return InvalidArgumentError(
         f"text is not valid Unicode: {error.object!r}",
-        hint='decode bytes with their charset, or replace what is not text: data.decode(errors="replace")',
+        hint='decode bytes with their charset, or replace invalid bytes: data.decode(errors="replace")',
     )
 
 

@@ -31,7 +31,7 @@ ID_HELP = (
 PLACE = ("topic", "queue_id", "queue_offset")
 """Columns of a journal that say where a message is."""
 NULLS = ("", "nan", "NaN", "None", "null", "NULL", "<NA>", "NA")
-"""Texts by which programs write a missing value; a topic or an id of such a name is not known either."""
+"""Texts by which programs write a missing value. A topic or an id with one of these names counts as not known."""
 QUEUE_FACTS = {
     "kind": "string",
     "topic": "string",

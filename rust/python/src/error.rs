@@ -106,7 +106,7 @@ pub(crate) fn invalid_with(message: String, hint: Option<String>) -> PyErr {
 pub(crate) fn not_unicode(what: &str, text: &Bound<'_, PyAny>) -> PyErr {
     let shown = text.repr().map_or_else(|_| String::new(), |repr| repr.to_string_lossy().into_owned());
     Facts::new("InvalidArgumentError", format!("{what} is not valid Unicode: {shown}"))
-        .hint("decode bytes with their charset, or replace what is not text: data.decode(errors=\"replace\")")
+        .hint("decode bytes with their charset, or replace invalid bytes: data.decode(errors=\"replace\")")
         .raise()
 }
 
