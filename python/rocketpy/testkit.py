@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import rocketpy
 from rocketpy import _rocketpy
+from rocketpy.base.clock import monotonic
 from rocketpy.config import duration_seconds
 from rocketpy.servers.clock_service import serve_clock
 
@@ -215,7 +216,7 @@ def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) 
     """
     if not isinstance(consumer, rocketpy.Consumer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"drain reads a rocketpy.Consumer, not {consumer!r}; drain_async reads an AsyncConsumer")
-    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    deadline = monotonic() + duration_seconds("timeout", timeout)
     messages: list[rocketpy.ReceivedMessage] = []
     while not _is_ready(consumer):
         _check(deadline, timeout, f"{consumer!r} {NOT_READY}")
@@ -254,7 +255,7 @@ async def drain_async(
     """
     if not isinstance(consumer, rocketpy.AsyncConsumer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"drain_async reads a rocketpy.AsyncConsumer, not {consumer!r}; drain reads a Consumer")
-    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    deadline = monotonic() + duration_seconds("timeout", timeout)
     messages: list[rocketpy.ReceivedMessage] = []
     while not _is_ready(consumer):
         _check(deadline, timeout, f"{consumer!r} {NOT_READY}")
@@ -284,7 +285,7 @@ def _behind(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -
 
 def _step(deadline: float) -> float:
     """Timeout for a poll before the ends are checked again."""
-    return min(1.0, max(0.0, deadline - time.monotonic()))
+    return min(1.0, max(0.0, deadline - monotonic()))
 
 
 def wait_until_consumed(
@@ -319,7 +320,7 @@ def wait_until_consumed(
         >>> wait_until_consumed(server, "workers", "drained-doc")
         >>> thread.join()
     """
-    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    deadline = monotonic() + duration_seconds("timeout", timeout)
     with server.admin(api_timeout=PATIENCE_SECONDS) as admin:
         ends = {queue: admin.next_offset(queue) for queue in admin.queues(topic)}
         while True:
@@ -333,7 +334,7 @@ def wait_until_consumed(
 
 def _check(deadline: float, timeout: Duration, problem: str) -> None:
     """Raises after the deadline."""
-    if time.monotonic() >= deadline:
+    if monotonic() >= deadline:
         raise rocketpy.RequestTimeoutError(
             f"{problem} after {duration_seconds('timeout', timeout):g} s",
             retryable=True,

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from rocketpy import errors
+from rocketpy.cli import main
 from rocketpy.console.exits import HINTS, CommandError, ExitCode, code_of, reported
 
 
@@ -83,3 +84,18 @@ def test_every_exit_code_of_a_failure_is_documented(request: pytest.FixtureReque
         if line[:3].strip("| ").isdigit()
     }
     assert documented == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (["produce", "t", "--delay", "nan"], "delay"),
+        (["produce", "t", "--delay", "inf"], "delay"),
+        (["dlq", "resend", "g", "--rate", "nan"], "rate"),
+    ],
+    ids=str,
+)
+def test_a_number_that_is_not_finite_names_its_option(line: list[str], option: str, capsys: pytest.CaptureFixture[str]):
+    assert main(line) == 2
+    first, _ = capsys.readouterr().err.splitlines()
+    assert option in first

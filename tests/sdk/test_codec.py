@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import copy
 import enum
 import logging
 import pickle
 import random
 import sys
+import threading
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -17,6 +19,7 @@ import pydantic
 import pytest
 
 import rocketpy
+from rocketpy import DecodeError
 from rocketpy.codec import JsonCodec, PydanticCodec, decoded
 from rocketpy.testing import fresh_name
 from waiting import wait_until
@@ -341,6 +344,36 @@ def check_sales(found, said, topic):
     assert "not JSON" not in text
 
 
+class Unpicklable:
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def encode(self, value):
+        return value
+
+    def decode(self, message):
+        return message.body.decode()
+
+
+def test_a_message_of_a_codec_that_cannot_be_pickled_cannot_be_pickled(rocketpy_server, sold):
+    with rocketpy_server.consumer(fresh_name("typed"), sold, codec=Unpicklable()) as consumer:
+        message = next(iter(consumer.messages(idle_timeout=1)))
+    assert message.value == BODIES[0].decode()
+    with pytest.raises(TypeError, match="lock"):
+        pickle.dumps(message)
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 400 + b".0", b"NaN", b"-Infinity"])
+def test_a_number_that_is_no_float_does_not_decode(rocketpy_server, rocketpy_topic, number):
+    with rocketpy_server.producer(fresh_name()) as producer:
+        producer.send(rocketpy.Message(rocketpy_topic, b'{"amounts":[1.5,%s]}' % number))
+    with rocketpy_server.consumer(fresh_name("typed"), rocketpy_topic, codec=JsonCodec()) as consumer:
+        message = next(iter(consumer.messages(idle_timeout=1)))
+    with pytest.raises(DecodeError, match=r"does not decode as .*: (the number|JSON has no)") as failed:
+        _ = message.value
+    assert len(str(failed.value)) < 400
+
+
 def test_a_consumer_with_a_codec_gives_messages_a_value(rocketpy_server, sold):
     with rocketpy_server.consumer(fresh_name("typed"), sold, codec=SALES) as consumer:
         messages = list(consumer.messages(idle_timeout=1))
@@ -349,7 +382,11 @@ def test_a_consumer_with_a_codec_gives_messages_a_value(rocketpy_server, sold):
         consumer.commit()
         (queue,) = {message.queue for message in messages}
         assert consumer.committed(queue) == 3, "the commit goes past what does not decode"
-        assert pickle.loads(pickle.dumps(messages[0])).value == BODIES[0], "a copy has no codec"
+        for protocol in (2, pickle.HIGHEST_PROTOCOL):
+            assert pickle.loads(pickle.dumps(messages[0], protocol)).value == Sale("book", 2)
+        with pytest.raises(DecodeError):
+            _ = pickle.loads(pickle.dumps(messages[1])).value
+        assert copy.deepcopy(messages[2]).value == Sale("pen")
         with rocketpy.Consumer.assign(
             fresh_name("a"), [queue], codec=SALES, name_servers=rocketpy_server.name_servers
         ) as assigned:

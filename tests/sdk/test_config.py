@@ -71,10 +71,41 @@ def test_durations_are_seconds_or_timedeltas(rocketpy_server, rocketpy_topic):
         producer.flush(timedelta(seconds=60))
 
 
-@pytest.mark.parametrize("duration", [-1, float("nan"), float("inf"), timedelta(seconds=-1), 1e12])
-def test_a_duration_is_finite_and_not_negative(rocketpy_server, duration):
-    with pytest.raises(InvalidArgumentError, match="duration"):
+@pytest.mark.parametrize(
+    "duration",
+    [-1, float("nan"), float("inf"), timedelta(seconds=-1), timedelta.max, 1e12, 1e308, 10**40, 10**400],
+    ids=lambda duration: str(duration)[:12],
+)
+def test_a_duration_out_of_range_names_its_option(rocketpy_server, duration):
+    said = "must be from 0 s to 100 years, given: "
+    with pytest.raises(InvalidArgumentError, match=f"^option send_timeout {said}"):
         rocketpy_server.producer("durations", send_timeout=duration)
+    with pytest.raises(InvalidArgumentError, match=f"^delay: a duration {said}"):
+        Message("orders", b"x", delay=duration)
+
+
+def test_negative_zero_is_no_delay():
+    assert str(Message("orders", b"x", delay=-0.0).delay) == "0.0"
+
+
+@pytest.mark.parametrize(
+    "at", ["20000-01-01", 568_971_820_800, float("inf"), float("nan"), 10**40], ids=lambda at: str(at)[:12]
+)
+def test_a_time_of_delivery_out_of_range_names_its_argument(at):
+    with pytest.raises(InvalidArgumentError, match=r"^deliver_at: ") as refused:
+        Message("orders", b"x", deliver_at=at)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(2**64, InvalidArgumentError), (-1, InvalidArgumentError), (10**40, InvalidArgumentError), (True, TypeError),
+     (float("nan"), TypeError)],
+    ids=lambda value: str(value)[:12],
+)  # fmt: skip
+def test_a_number_out_of_range_names_its_option(rocketpy_server, value, kind):
+    with pytest.raises(kind, match="option max_message_size"):
+        rocketpy_server.producer("numbers", max_message_size=value)
 
 
 @pytest.mark.parametrize("duration", ["1", None, b"1"])
@@ -118,7 +149,7 @@ def test_an_option_out_of_range_is_named(rocketpy_server, options, kind, says):
         ({"suspend": 30, "pull_timeout": 10}, InvalidArgumentError, "pull_timeout"),
         ({"suspend": True}, TypeError, "suspend"),
         ({"auto_commit": 0}, InvalidArgumentError, "auto_commit"),
-        ({"auto_commit": -1}, InvalidArgumentError, "duration"),
+        ({"auto_commit": -1}, InvalidArgumentError, "option auto_commit must be"),
         ({"auto_commit": "1"}, TypeError, "auto_commit"),
         ({"tags": 3}, TypeError, "tags"),
     ],

@@ -132,7 +132,7 @@ def test_what_dies_again_keeps_its_first_origin(rocketpy_server, admin, dead, ro
 
 def test_a_pace_spaces_what_is_sent(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("rocketpy.admin.dead_letters.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rocketpy.admin.dead_letters.monotonic", lambda: now[0])
     pace, pauses = Pace(10), []
     for passed in (0, 0.02, 60, 0):
         now[0] += passed

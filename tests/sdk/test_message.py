@@ -1,6 +1,7 @@
 """Messages to send: what they keep, what they refuse, how they travel."""
 
 import copy
+import os
 import pickle
 from datetime import UTC, datetime, timedelta
 
@@ -216,3 +217,63 @@ def test_a_queue_sorts_as_apache_sorts_and_reads_well():
     ]
     assert [queue.queue_id for queue in sorted(queues)] == [11, 9, 10]
     assert str(queues[0]) == "a@b#10"
+
+
+BROKEN = os.fsdecode(b"a\xff")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"tag": BROKEN}, "tag"),
+        ({"keys": BROKEN}, "a key"),
+        ({"keys": ["k", BROKEN]}, "a key"),
+        ({"order_key": BROKEN}, "order_key"),
+        ({"properties": {"p": BROKEN}}, "property p"),
+        ({"properties": {BROKEN: "v"}}, "a property name"),
+        ({"topic": BROKEN}, "topic"),
+    ],
+    ids=str,
+)
+def test_a_lone_surrogate_is_named(options, what):
+    with pytest.raises(InvalidArgumentError) as refused:
+        Message(**{"topic": "t", "body": b"x", **options})
+    assert str(refused.value) == f"{what} is not valid Unicode: 'a\\udcff'"
+    assert "errors=" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rocketpy.Producer(BROKEN, name_servers="127.0.0.1:1"),
+        lambda: rocketpy.Producer("g", name_servers=BROKEN),
+        lambda: rocketpy.Producer("g", name_servers="127.0.0.1:1", instance_name=BROKEN),
+        lambda: rocketpy.Consumer(BROKEN, "t", name_servers="127.0.0.1:1"),
+        lambda: rocketpy.Consumer("g", BROKEN, name_servers="127.0.0.1:1"),
+        lambda: rocketpy.Consumer("g", "t", tags=BROKEN, name_servers="127.0.0.1:1"),
+        lambda: rocketpy.PushConsumer(BROKEN, name_servers="127.0.0.1:1"),
+        lambda: rocketpy.PushConsumer("g", name_servers="127.0.0.1:1").on(BROKEN),
+        lambda: rocketpy.TransactionProducer(BROKEN, lambda message: None, name_servers="127.0.0.1:1"),
+        lambda: rocketpy.Admin("127.0.0.1:1").create_topic(BROKEN),
+        lambda: rocketpy.Admin("127.0.0.1:1").queues(BROKEN),
+        lambda: rocketpy.Admin("127.0.0.1:1").delete_group(BROKEN),
+        lambda: list(rocketpy.Admin("127.0.0.1:1").dead_letters(BROKEN)),
+        lambda: rocketpy.RangeReader(rocketpy.MessageQueue(BROKEN, "b", 0), 0, 1, name_servers="127.0.0.1:1"),
+    ],
+)
+def test_a_lone_surrogate_in_a_name_is_an_invalid_argument(make):
+    with pytest.raises(InvalidArgumentError, match=r"not valid Unicode: '.*a\\udcff'"):
+        make()
+
+
+def test_a_store_rejects_names_with_lone_surrogates(rocketpy_server):
+    reader = rocketpy.StoreReader(rocketpy_server.path)
+    calls = (
+        lambda: reader.ranges(BROKEN),
+        lambda: reader.topic(BROKEN),
+        lambda: reader.query(BROKEN, "k"),
+        lambda: reader.query("t", BROKEN),
+    )
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match=r"not valid Unicode: 'a\\udcff'"):
+            call()

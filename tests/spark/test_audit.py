@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 from pathlib import Path
 
+import pandas
 import pytest
 
 import rocketpy
@@ -49,6 +50,7 @@ def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, tmp_pa
         "acknowledged and missing": ("ok", count, 0),
         "acknowledged and elsewhere": ("ok", count, 0),
         "stored and not in the journal": ("ok", count, 0),
+        "journal lines without an id": ("ok", count, 0),
     }
     assert code == 0
 
@@ -74,6 +76,73 @@ def test_a_journal_finds_what_was_lost_moved_or_never_acknowledged(spark, flight
     assert lost.msg_id == "F" * 32
     (moved,) = spark.read.parquet(str(out / "acknowledged_and_elsewhere.parquet")).collect()
     assert (moved.queue_offset, moved.stored_queue_offset) == (10_000, receipts[1].queue_offset)
+
+
+def journal_rows(receipts):
+    return [
+        {
+            "msg_id": one.msg_id,
+            "topic": one.queue.topic,
+            "queue_id": one.queue.queue_id,
+            "queue_offset": one.queue_offset,
+        }
+        for one in receipts
+    ]
+
+
+def written_by_pandas(rows, file):
+    """With its index, and with floats in columns where a number is missing."""
+    frame = pandas.DataFrame(rows)
+    match file.suffix:
+        case ".csv":
+            frame.to_csv(file, encoding="utf-8-sig" if "mark" in file.stem else "utf-8")
+        case ".parquet":
+            frame.to_parquet(file)
+        case _:
+            frame.to_json(file, orient="records", lines=True)
+    return file
+
+
+@pytest.mark.parametrize("name", ["journal.csv", "mark.csv", "journal.parquet", "journal.jsonl"])
+def test_null_in_a_journal_says_nothing(flights, rocketpy_server, tmp_path, capsys, name):
+    topic, receipts = flights
+    rows = journal_rows(receipts)
+    for row in rows[:10]:
+        row["topic"] = None
+    for row in rows[5:20]:
+        row["queue_id"] = row["queue_offset"] = None
+    rows.append(dict.fromkeys(rows[0]))  # a send that failed
+    noted = written_by_pandas(rows, tmp_path / name)
+    given = ("--topic", topic, "--path", rocketpy_server.path, "--journal", noted, "--check", "gaps")
+    code, report = spark_jobs.run(main, capsys, *given)
+    found = verdicts(report)
+    assert found["acknowledged and missing"] == ("ok", len(receipts), 0)
+    assert found["acknowledged and elsewhere"] == ("ok", len(receipts), 0)
+    assert found["stored and not in the journal"] == ("ok", spark_jobs.FLIGHTS, 0)
+    assert found["journal lines without an id"] == ("noted", len(rows), 1)
+    assert code == 0
+
+
+def test_a_journal_with_a_column_of_nulls_alone_says_nothing_of_it(flights, rocketpy_server, tmp_path, capsys):
+    topic, receipts = flights
+    rows = [{**row, "topic": None, "queue_offset": float("nan")} for row in journal_rows(receipts)]
+    noted = written_by_pandas(rows, tmp_path / "journal.parquet")
+    given = ("--topic", topic, "--path", rocketpy_server.path, "--journal", noted, "--check", "gaps")
+    code, report = spark_jobs.run(main, capsys, *given)
+    assert {name: found for name, (_, _, found) in verdicts(report).items() if found} == {}
+    assert code == 0
+
+
+def test_an_offset_that_is_not_a_whole_number_is_named(flights, rocketpy_server, tmp_path, capfd):
+    topic, receipts = flights
+    rows = [{**row, "queue_offset": "3.5"} for row in journal_rows(receipts)[:1]]
+    noted = written_by_pandas(rows, tmp_path / "journal.csv")
+    given = ["--topic", topic, "--path", str(rocketpy_server.path), "--journal", str(noted), "--check", "gaps"]
+    assert main(given) == 2
+    assert (
+        f"queue_offset in the journal is not a whole number: 3.5 (msg_id {receipts[0].msg_id})"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_damaged_record_is_a_gap(spark, rocketpy_server_factory, tmp_path, capsys):

@@ -75,6 +75,50 @@ def test_options_that_make_no_sense_are_refused(options):
         parse_options(options)
 
 
+THOUSANDS_OF_DIGITS = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("columns", ""),
+        ("columns", " , "),
+        ("path", ""),
+        ("topic_pattern", " "),
+        ("broker_name", ""),
+        ("starting_time", "20000-01-01T00:00:00"),
+        ("starting_time", "1e400"),
+        ("starting_time", "568971820800"),
+        ("starting_time", THOUSANDS_OF_DIGITS),
+        ("ending_time", "nan"),
+        ("min_partitions", THOUSANDS_OF_DIGITS),
+        ("min_partitions", "-0"),
+        ("max_partition_bytes", THOUSANDS_OF_DIGITS),
+        ("max_partition_bytes", f"{THOUSANDS_OF_DIGITS}g"),
+        ("max_body_bytes", str(2**64)),
+        ("starting_offsets", '{"flights":{"0":1e400}}'),
+        ("starting_offsets", '{"flights":{"0":NaN}}'),
+        ("starting_offsets", f'{{"flights":{{"0":{2**63}}}}}'),
+        ("starting_offsets", f'{{"flights":{{"0":{THOUSANDS_OF_DIGITS}}}}}'),
+        ("starting_offsets", f'{{"flights":{{"{2**31}":1}}}}'),
+        ("ending_offsets", f'{{"flights":{{"{THOUSANDS_OF_DIGITS}":1}}}}'),
+        ("ending_offsets", "[" * 100_000),
+        ("assign", f'{{"flights":[{2**31}]}}'),
+        ("assign", '{"flights":[-1]}'),
+        ("assign", f'{{"flights":[{THOUSANDS_OF_DIGITS}]}}'),
+        ("starting_timestamp", THOUSANDS_OF_DIGITS),
+    ],
+    ids=lambda value: value if len(value) < 60 else f"{value[:20]}...",
+)
+def test_a_value_out_of_its_range_names_its_option(name, value):
+    ways = {"assign": {}, "topic_pattern": {}, "path": {"topic": "flights"}}
+    others = ways.get(name, {"topic": "flights"})
+    where = {} if name == "path" else {"path": "/data"}
+    with pytest.raises(OptionError, match=name.replace("starting_timestamp", "starting_?timestamp")) as refused:
+        parse_options({**where, **others, name: value})
+    assert len(str(refused.value)) < 300
+
+
 def test_checksums_are_compared_unless_the_read_says_otherwise():
     assert parse_options(FOLDER).max_body_bytes is None
     assert parse_options({**FOLDER, "maxBodyBytes": "256m"}).max_body_bytes == 256 << 20

@@ -1,6 +1,7 @@
 """Writing with `format("rocketpy")`, in batches and in streams, to a real server."""
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -177,6 +178,16 @@ def test_the_user_sees_what_was_refused(spark, rocketpy_server, topic):
         ("body binary, topic string", (None, "T"), "row 2 of partition 0, .*its body is null"),
         ("body binary, topic string, queue_id int", (b"x", "T", 9), "row 2 of partition 0, .*has no queue #9"),
         ("body binary, topic string, delay double", (b"x", "T", 1e7), "row 2 of partition 0, .*timerMaxDelaySec"),
+        ("body binary, topic string, delay double", (b"x", "T", math.nan), "row 2 of partition 0, .*delay: a duration"),
+        ("body binary, topic string, delay double", (b"x", "T", 1e300), "row 2 of partition 0, .*delay: a duration"),
+        ("body binary, topic string, delay double", (b"x", "T", -1.0), "row 2 of partition 0, .*delay: a duration"),
+        ("body binary, topic string, delay_level int", (b"x", "T", 2**31 - 1), "row 2 of .*delay_level must be"),
+        ("body binary, topic string, queue_id int", (b"x", "T", -1), "row 2 of partition 0, .*queue"),
+        (
+            "body binary, topic string, properties map<string,string>",
+            (b"x", "T", {"UNIQ_KEY": "7F"}),
+            r'row 2 of partition 0, .*reserved for the system: UNIQ_KEY(?s:.)*option\("dropReservedProperties"',
+        ),
     ],
 )
 def test_a_row_that_is_refused_ends_the_task_with_its_place(spark, rocketpy_server, topic, schema, row, said):
@@ -187,6 +198,48 @@ def test_a_row_that_is_refused_ends_the_task_with_its_place(spark, rocketpy_serv
     rows = spark.createDataFrame([good, good, placed(row), good], schema).coalesce(1)
     with pytest.raises(PythonException, match=said):
         write(rows, rocketpy_server)
+
+
+def test_a_time_of_delivery_after_the_years_of_python_names_its_row(spark, rocketpy_server, topic):
+    rows = spark.sql("SELECT 'x' AS body, timestamp_seconds(id * 568971820800) AS deliver_at FROM range(0, 2, 1, 1)")
+    said = "row 1 of partition 0, .*deliver_at: a point in time must be in seconds since 1970, not 568971820800"
+    with pytest.raises(PythonException, match=said):
+        write(rows, rocketpy_server, topic=topic)
+
+
+def test_text_that_is_not_utf8_names_its_row(spark, rocketpy_server, topic):
+    rows = spark.sql(
+        "SELECT 'x' AS body, CASE WHEN id = 1 THEN CAST(x'ff' AS string) ELSE 'a' END AS tag FROM range(0, 2, 1, 1)"
+    )
+    with pytest.raises(PythonException, match=r"row 1 of partition 0, .*column tag"):
+        write(rows, rocketpy_server, topic=topic)
+
+
+def test_a_topic_that_was_read_is_written_to_another(spark, rocketpy_server, topic):
+    copied = fresh_name("copied")
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(copied, queues=2)
+    sent = [
+        rocketpy.Message(topic, b"one", tag="red", keys=["k1", "k2"], order_key="o", properties={"a": "1"}),
+        rocketpy.Message(topic, b"two", delay=0.001),
+        rocketpy.Message(topic, b"three"),
+    ]
+    with rocketpy_server.producer(fresh_name()) as producer:
+        for message in sent:
+            producer.send(message)
+    assert len(received(rocketpy_server, topic)) == 3
+    read = spark.read.format("rocketpy").options(name_server=rocketpy_server.name_server, topic=topic).load()
+    with pytest.raises(PythonException, match="reserved for the system"):
+        write(read.select("body", "properties"), rocketpy_server, topic=copied)
+    for columns in (("body", "properties"), ("body", "properties", "tag", "keys")):
+        write(read.select(*columns), rocketpy_server, topic=copied, dropReservedProperties="true")
+    copies = received(rocketpy_server, copied)
+    assert Counter(one.body for one in copies) == {b"one": 2, b"two": 2, b"three": 2}
+    for one in copies:
+        has_all = (one.tag, one.keys, one.order_key) == ("red", ("k1", "k2"), "o")
+        assert has_all == (one.body == b"one")
+        assert one.properties.get("a") == ("1" if one.body == b"one" else None)
+        assert "TIMER_DELAY_MS" not in one.properties
 
 
 def test_a_write_with_an_id_is_repeated_without_a_row_twice(spark, rocketpy_server, topic):

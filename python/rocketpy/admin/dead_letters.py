@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import check_type
 from rocketpy.errors import InvalidArgumentError, RocketPyError
@@ -162,7 +162,7 @@ class Pace:
 
     def next(self) -> float:
         """Seconds until the next message may be sent."""
-        now = time.monotonic()
+        now = monotonic()
         at = max(now, self._next_at)
         self._next_at = at + self._pause
         return at - now

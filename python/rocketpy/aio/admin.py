@@ -11,7 +11,7 @@ from rocketpy.admin.calls import AdminCalls
 from rocketpy.admin.dead_letters import RESENDER
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
-from rocketpy.base.names import name_server_list
+from rocketpy.base.names import name_server_list, text_error
 from rocketpy.base.options import lists_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 
@@ -62,7 +62,10 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
         return cast("_rocketpy.Admin", self._checked())
 
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        return await later(call, *arguments, **options)
+        try:
+            return await later(call, *arguments, **options)
+        except UnicodeEncodeError as error:
+            raise text_error(error) from error
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

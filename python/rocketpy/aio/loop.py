@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Lifetime
+from rocketpy.base.names import text_error
 from rocketpy.errors import ClosedError, RocketPyError
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ class AsyncClosing(Lifetime):
         loop = self._loop = asyncio.get_running_loop()
         try:
             self._client = await self._open(watch(loop))
-        except BaseException:
+        except BaseException as error:
             self._loop = None  # it may be tried again
+            if isinstance(error, UnicodeEncodeError):
+                raise text_error(error) from error
             raise
         self._opened()
         return self

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rocketpy.base.clock import monotonic
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.rebalance import LEAVE_SECONDS, refuse_poll
 
@@ -37,13 +37,13 @@ class AsyncTelling:
 
     async def take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration) -> T:
         """Takes messages, and calls callbacks before and while it waits for them."""
-        deadline = time.monotonic() + duration_seconds("timeout", timeout)
+        deadline = monotonic() + duration_seconds("timeout", timeout)
         while True:
-            taken = await take(max(0.0, deadline - time.monotonic()))
+            taken = await take(max(0.0, deadline - monotonic()))
             if taken:
                 return taken
-            is_told = await self._tell(max(0.0, deadline - time.monotonic()))
-            if not is_told and time.monotonic() >= deadline:
+            is_told = await self._tell(max(0.0, deadline - monotonic()))
+            if not is_told and monotonic() >= deadline:
                 return taken
 
     async def leave(self) -> None:

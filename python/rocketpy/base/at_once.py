@@ -9,6 +9,8 @@ import functools
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from rocketpy.base.names import text_error
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 
@@ -36,6 +38,8 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
         coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
+    except UnicodeEncodeError as error:
+        raise text_error(error) from error
     coroutine.close()
     raise AssertionError(f"a coroutine that must not wait did: {coroutine!r}")
 

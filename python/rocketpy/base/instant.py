@@ -20,6 +20,8 @@ text without a time zone is local time.
 
 MAX_SECONDS = 1e11
 """Maximum number of seconds: greater numbers, after the year 5000, count milliseconds."""
+MAX_MS = 1e15
+"""Maximum age in milliseconds; it reaches beyond 1970."""
 LEAST_SECONDS = 1e8
 """Minimum number of seconds: smaller numbers, before 1973, are durations or offsets by mistake. 0 is allowed."""
 FORMS = "write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
@@ -35,7 +37,7 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 def now_ms() -> int:
     """Current time in milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // 1_000_000  # noqa: TID251  # a point in time, which tests may freeze
 
 
 def datetime_of(at_ms: int | None) -> datetime | None:
@@ -106,7 +108,8 @@ def _of_text(text: str, now: int | None) -> int:
     text = text.strip()
     ago = re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text)
     if ago:
-        return max(0, (now_ms() if now is None else now) - int(ago[1]) * UNITS_MS[ago[2]])
+        ms = min(float(ago[1]) * UNITS_MS[ago[2]], MAX_MS)  # float reads thousands of digits, int refuses them
+        return max(0, (now_ms() if now is None else now) - round(ms))
     if re.fullmatch(r"\d+(\.\d+)?", text) and not re.fullmatch(r"\d{8}", text):  # eight digits are an ISO 8601 date
         return _of_seconds(float(text))
     try:

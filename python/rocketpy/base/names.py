@@ -59,7 +59,30 @@ def text_list(name: str, given: object, wanted: str) -> list[str]:
     listed = list(cast("Iterable[Any]", given)) if is_list else None
     if listed is None or not all(isinstance(one, str) for one in listed):
         raise TypeError(f"{name} must be {wanted}, not: {given!r}")
+    check_unicode(*listed)
     return listed
+
+
+def text_error(error: UnicodeEncodeError) -> InvalidArgumentError:
+    """Returns the error for a text with a lone surrogate, which Python makes of a byte that is not text."""
+    return InvalidArgumentError(
+        f"text is not valid Unicode: {error.object!r}",
+        hint='decode bytes with their charset, or replace invalid bytes: data.decode(errors="replace")',
+    )
+
+
+def check_unicode(*texts: object) -> None:
+    """Rejects texts with a lone surrogate. Other types are not checked.
+
+    Raises:
+        InvalidArgumentError: A text has one.
+    """
+    for text in texts:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise text_error(error) from error
 
 
 def column_list(columns: Iterable[str] | None) -> list[str] | None:

@@ -14,8 +14,10 @@ import ast
 import inspect
 import sys
 import textwrap
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ForwardRef, TypeVar, cast
+
+from rocketpy.base.names import text_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,12 +100,25 @@ def takes_options(options: type, defaults: Mapping[str, object]) -> Callable[[Cl
     """
 
     def decorate(kind: Class) -> Class:
-        lists_options(options, defaults)(kind.__init__)
+        kind.__init__ = lists_options(options, defaults)(_refuses_broken_text(kind.__init__))
         if kind.__doc__ is not None:  # as under `python -OO`
             kind.__doc__ = cast("Any", _Docstring(kind.__doc__, options, tuple(defaults)))
         return kind
 
     return decorate
+
+
+def _refuses_broken_text(make: Function) -> Function:
+    """Names the text that has a lone surrogate, such as the name of a group."""
+
+    @wraps(make)
+    def init(*arguments: Any, **options: Any) -> None:
+        try:
+            make(*arguments, **options)
+        except UnicodeEncodeError as error:
+            raise text_error(error) from error
+
+    return cast("Function", init)
 
 
 class _Docstring:

@@ -17,11 +17,16 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code (`docs/operations.md` lists them)."""
+    is_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:  # Ctrl-C may come while modules are imported
         from rocketpy.cli.flags import COMMANDS
+        from rocketpy.console import streams
 
-        if arguments and arguments[0] in COMMANDS and not {"--help", "-h"}.intersection(arguments):
+        is_server = bool(arguments) and arguments[0] in COMMANDS and not {"--help", "-h"}.intersection(arguments)
+        if is_process:
+            streams.prepare(is_server=is_server)
+        if is_server:
             from rocketpy.cli import serve
 
             return serve.run(arguments)

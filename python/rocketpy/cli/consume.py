@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
+from rocketpy.base.clock import monotonic
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
 from rocketpy.console import output
@@ -68,7 +69,7 @@ def consume(
     Without --follow, stops at the ends that the queues had at the start. Without --group, joins no group and commits
     nothing. With --group, each queue keeps its order, but queues are not merged.
     """
-    begin = start_of(start or "earliest")
+    begin = start_of(start or "earliest", "--from")
     hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` creates it"
     if group is not None:
         with existing(hint):
@@ -191,7 +192,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
     left = count
     away = is_behind = False
     with consumer:
-        began = last = time.monotonic()
+        began = last = monotonic()
         while left != 0:
             batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
             if follow:
@@ -200,16 +201,16 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                 printed = write(batch, form)
                 left = None if left is None else left - printed
                 is_behind = True
-                last = time.monotonic()
+                last = monotonic()
             if is_behind:
                 is_behind = not commit(consumer, later=follow and left != 0)
-            elif not consumer.positions() and time.monotonic() - began < JOIN_SECONDS:
-                last = time.monotonic()  # a new group is still being assigned its queues
-            elif not follow and time.monotonic() - last > QUIET_SECONDS:
+            elif not consumer.positions() and monotonic() - began < JOIN_SECONDS:
+                last = monotonic()  # a new group is still being assigned its queues
+            elif not follow and monotonic() - last > QUIET_SECONDS:
                 # Quiet may also be a broker that is gone: it is asked, and that is an error then.
                 if not any(consumer.lag().values()):
                     return
-                last = time.monotonic()
+                last = monotonic()
 
 
 def tell_of_contact(state: ConsumerState, away: bool) -> bool:

@@ -114,8 +114,9 @@ def export(
 def write(letters: Iterable[DeadLetter], stream: Any) -> int:
     """Writes one line per dead letter; returns their number."""
     count = 0
+    escapes = stream.encoding.lower().replace("-", "") != "utf8"  # any charset has ASCII
     for letter in letters:
-        stream.write(json.dumps(exported(letter), ensure_ascii=False) + "\n")
+        stream.write(json.dumps(exported(letter), ensure_ascii=escapes) + "\n")
         count += 1
     return count
 

@@ -168,7 +168,7 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
-    target = start_of(to)
+    target = start_of(to, "--to")
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         if not new_topic:
             check_consumes(admin, group, topic)

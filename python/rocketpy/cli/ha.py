@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
+from rocketpy.base.clock import monotonic
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -160,9 +161,9 @@ def refused(address: str, way_out: str) -> Generator[None]:
 
 def wait_for_role(admin: Admin, address: str, *, is_master: bool) -> None:
     """Waits until a broker that is changing its role serves in it."""
-    deadline = time.monotonic() + ROLE_SECONDS
+    deadline = monotonic() + ROLE_SECONDS
     with output.STDERR.status(f"waiting until {address} serves in its new role"):
-        while time.monotonic() < deadline:
+        while monotonic() < deadline:
             try:
                 if admin.ha_status(address).is_master is is_master:
                     return

@@ -65,8 +65,8 @@ def query(
                 topic,
                 value,
                 kind=KINDS[flag],
-                begin=None if begin is None else moment(begin),
-                end=None if end is None else moment(end),
+                begin=None if begin is None else moment(begin, "--begin"),
+                end=None if end is None else moment(end, "--end"),
                 max_messages=most,
             )
     for broker_name in cut_off(found, most):
@@ -95,8 +95,8 @@ def trace(
         found = admin.trace(
             msg_id,
             trace_topic=topic,
-            begin=None if begin is None else moment(begin),
-            end=None if end is None else moment(end),
+            begin=None if begin is None else moment(begin, "--begin"),
+            end=None if end is None else moment(end, "--end"),
         )
     if not found:
         hint = f"only clients with trace=True write traces, some seconds later; {AN_ID}; {TIMES}"

@@ -45,7 +45,11 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(f"not confirmed: {question}", ExitCode.USAGE, "add --yes")
-    if not typer.confirm(question, err=True):
+    try:
+        is_confirmed = typer.confirm(question, err=True)
+    except typer.Abort:  # Ctrl-D
+        is_confirmed = False
+    if not is_confirmed:
         raise CommandError("nothing was changed", ExitCode.REFUSED, "answer y, or add --yes")
 
 
@@ -64,8 +68,12 @@ STARTS = "write earliest, latest, 2026-01-31T12:00:00 (local time), seconds sinc
 """Hint for an invalid start."""
 
 
-def start_of(text: str) -> Start:
+def start_of(text: str, option: str) -> Start:
     """Reads a start position: `earliest`, `latest`, or a point in time as for `moment`.
+
+    Args:
+        text: Text of the user.
+        option: Option that has it, for the error.
 
     Raises:
         CommandError: The text is none of these.
@@ -74,10 +82,10 @@ def start_of(text: str) -> Start:
     if named is not None:
         return named
     digits = text.strip()
-    is_offset = digits.isdigit() and len(digits) != len("20260131") and int(digits) < LEAST_SECONDS
+    is_offset = digits.isdecimal() and len(digits) != len("20260131") and float(digits) < LEAST_SECONDS
     if text.strip()[:1].isalpha() or is_offset:
-        raise CommandError(f"not a start position: {text}", ExitCode.USAGE, STARTS)
-    at = moment(text)
+        raise CommandError(f"{option}: not a start position: {text}", ExitCode.USAGE, STARTS)
+    at = moment(text, option)
     if at > datetime.now(UTC):
         hint = "write latest to begin with messages that arrive from now on"
         raise CommandError(f"start position is in the future: {text}", ExitCode.USAGE, hint)

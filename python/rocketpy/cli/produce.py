@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -17,10 +16,14 @@ import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
+from rocketpy.base.clock import monotonic
+from rocketpy.base.descriptors import INPUT
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
+from rocketpy.codec import finite, refuse_constant
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
+from rocketpy.console.streams import StreamError
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions
@@ -101,7 +104,7 @@ def produce(
     if deliver_at is not None and deliver_at.strip().startswith("-"):
         hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
         raise CommandError(f"delivery time is in the past: {deliver_at}", ExitCode.USAGE, hint)
-    at = None if deliver_at is None else moment(deliver_at)
+    at = None if deliver_at is None else moment(deliver_at, "--deliver-at")
     later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
     given = {name: value for name, value in later.items() if value is not None}
     if len(given) > 1:
@@ -109,7 +112,7 @@ def produce(
         raise CommandError("--delay-level, --delay and --deliver-at exclude each other", ExitCode.USAGE, hint)
     defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key, **given}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
-    began, empty = time.monotonic(), Empty()
+    began, empty = monotonic(), Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
         options: ProducerOptions = {**WAITING_SENDS, "max_message_size": max_message_size}
@@ -121,7 +124,7 @@ def produce(
         task = bar.add_task(f"to {topic}", total=None)
         messages = message_groups(lines, make, topic, defaults, empty, max_message_size)
         sent = send_all(producer, topic, name_server, messages, lambda count: bar.update(task, completed=count))
-    seconds = time.monotonic() - began
+    seconds = monotonic() - began
     if as_json:
         facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
         output.show_one(facts, as_json=True)
@@ -186,15 +189,28 @@ def exists(name_server: str, topic: str) -> bool:
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
     """Yields groups of lines without line ends: all available lines at a time, so a slow pipe is sent line by line."""
-    standard = 0
-    sources = [standard if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
-    for source in sources or [standard]:
+    sources = [INPUT if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
+    for source in sources or [INPUT]:
         rest = b""
-        while block := os.read(source, READ_BYTES):
+        while block := read_block(source):
             *lines, rest = (rest + block).split(b"\n")
             yield [line.removesuffix(b"\r") for line in lines]
         if rest:
             yield [rest.removesuffix(b"\r")]
+
+
+def read_block(source: int) -> bytes:
+    """Reads the available bytes of a descriptor, or waits for some.
+
+    Raises:
+        StreamError: The source is standard input, and cannot be read.
+    """
+    try:
+        return os.read(source, READ_BYTES)
+    except OSError as error:
+        if source != INPUT:
+            raise
+        raise StreamError(INPUT, error) from error
 
 
 def message_groups(
@@ -252,10 +268,10 @@ def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
 
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     """Creates a message from a JSON object with `body` or `body_base64` and further arguments of `Message`."""
-    fields = json_object(json.loads(line), "the line")
+    fields = json_object(json.loads(line, parse_constant=refuse_constant, parse_float=finite), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:
-        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+        content = encoded_text(body if isinstance(body, str) else json.dumps(body))
     elif isinstance(encoded, str):
         content = base64.b64decode(encoded, validate=True)
     else:
@@ -271,6 +287,14 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     if LATER & given.keys():
         defaults = {name: value for name, value in defaults.items() if name not in LATER}
     return Message(topic, content, **(defaults | given))
+
+
+def encoded_text(text: str) -> bytes:
+    """Encodes the text of a body."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # JSON has them as escapes
+        raise ValueError(f'"body" has a lone surrogate at character {error.start}') from None
 
 
 def json_object(value: object, what: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rocketpy.cli.flags import COMMANDS
-from rocketpy.console.exits import CommandError, ExitCode, Reported, fail, reported
+from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
 
 if TYPE_CHECKING:
     from rocketpy.servers.server import Broker, NameServer, Server
@@ -114,6 +114,8 @@ def start(name: str, options: Mapping[str, Any]) -> int:
     Returns:
         The exit code.
     """
+    with reported():
+        check_values(options)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)

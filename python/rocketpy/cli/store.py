@@ -144,8 +144,8 @@ def dump(
         queues=queue,
         queue_offsets=span(offsets),
         physical_offsets=span(physical),
-        stored_from=None if start is None else moment(start),
-        stored_before=None if end is None else moment(end),
+        stored_from=None if start is None else moment(start, "--from"),
+        stored_before=None if end is None else moment(end, "--to"),
         key=key,
         use_index=index,
         columns=COLUMNS if form != "body" else ["body", "tag"],
@@ -212,8 +212,11 @@ def span(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return (None, None)
     parts = text.split(":")
-    if len(parts) != 2 or not all(part.strip().isdigit() or not part.strip() for part in parts):
-        raise CommandError(f"not a range of offsets: {text}", ExitCode.USAGE, "write 100:200, 100: or :200")
+    hint = "write 100:200, 100: or :200"
+    if len(parts) != 2 or not all(part.strip().isdecimal() or not part.strip() for part in parts):
+        raise CommandError(f"not a range of offsets: {text}", ExitCode.USAGE, hint)
+    if any(float(part) >= 2**63 for part in parts if part.strip()):
+        raise CommandError(f"an offset must be less than {2**63}: {text}", ExitCode.USAGE, hint)
     first, last = (int(part) if part.strip() else None for part in parts)
     return (first, last)
 

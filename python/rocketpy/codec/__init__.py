@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
@@ -48,6 +49,8 @@ __all__ = ["Codec", "Decoded", "JsonCodec", "PydanticCodec", "decoded"]
 
 T = TypeVar("T")
 
+SHOWN_CHARACTERS = 40
+"""Maximum number of characters of a number that an error shows."""
 SHOWN_PROBLEMS = 3
 """Maximum number of problems of one body that an error names."""
 
@@ -91,6 +94,7 @@ class JsonCodec(Generic[T]):
     @overload
     def __init__(self, kind: type[T]) -> None: ...
     def __init__(self, kind: Any = Any) -> None:
+        self._kind = kind
         self._name = getattr(kind, "__qualname__", None) or repr(kind)
         self._read = Readers().of(kind, self._name)
 
@@ -115,10 +119,13 @@ class JsonCodec(Generic[T]):
             DecodeError: The body is not JSON, or not of the type. A retry does not help.
         """
         try:
-            value: T = self._read(json.loads(message.body, parse_constant=refuse_constant), "$")
+            value: T = self._read(json.loads(message.body, parse_constant=refuse_constant, parse_float=finite), "$")
         except Exception as error:  # also those of a dataclass that checks itself
             raise decode_error(message, self._name, str(error) or type(error).__name__) from None
         return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (JsonCodec, (self._kind,))
 
     def __repr__(self) -> str:
         return f"<JsonCodec of {self._name}>"
@@ -145,6 +152,7 @@ class PydanticCodec(Generic[T]):
 
     def __init__(self, kind: type[T], *, strict: bool = False) -> None:
         self._pydantic = import_optional("pydantic", "pydantic")
+        self._kind = kind
         self._name = getattr(kind, "__qualname__", None) or repr(kind)
         self._adapter = self._pydantic.TypeAdapter(kind)
         self._strict = strict
@@ -179,6 +187,9 @@ class PydanticCodec(Generic[T]):
         except Exception as error:  # of a validator
             raise decode_error(message, self._name, str(error) or type(error).__name__) from None
         return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (functools.partial(PydanticCodec, strict=self._strict), (self._kind,))
 
     def __repr__(self) -> str:
         return f"<PydanticCodec of {self._name}>"
@@ -279,6 +290,14 @@ def decode_error(message: ReceivedMessage, kind: str, reason: str) -> DecodeErro
 def refuse_constant(text: str) -> NoReturn:
     """Refuses NaN and infinity, which only Python's parser accepts as JSON."""
     raise ValueError(f"JSON has no {text}")
+
+
+def finite(text: str) -> float:
+    """Reads a number. One that no float can hold, such as `1e400`, is not infinity."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:SHOWN_CHARACTERS]} is out of the range of a float")
+    return number
 
 
 def path_of(places: tuple[int | str, ...]) -> str:

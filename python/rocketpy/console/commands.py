@@ -3,12 +3,14 @@
 import contextlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import typer
 
-from rocketpy.console.exits import ExitCode, Reported, fail, reported
+from rocketpy.console import streams
+from rocketpy.console.exits import ExitCode, Reported, check_values, fail, reported
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """Error class of click, of which typer may carry its own copy and exports only the subclass."""
@@ -19,6 +21,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
     def run(**options: Any) -> None:
         with reported():
+            check_values(options)
             function(**options)
 
     run.__doc__ = function.__doc__
@@ -37,14 +40,22 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None) -> int
     Returns:
         The exit code.
     """
+    if arguments is None:
+        streams.prepare()
     with client_warnings_off():
         try:
-            arguments = None if arguments is None else list(arguments)
-            return app(args=arguments, prog_name=name, standalone_mode=False) or int(ExitCode.OK)
-        except USAGE_ERROR as error:
-            return usage_error(error, is_empty=arguments == [])
+            with reported():  # also the help, which typer prints
+                return run_line(app, name, sys.argv[1:] if arguments is None else list(arguments))
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def run_line(app: typer.Typer, name: str, arguments: list[str]) -> int:
+    """Runs one command line; reports wrong usage."""
+    try:
+        return app(args=arguments, prog_name=name, standalone_mode=False) or int(ExitCode.OK)
+    except USAGE_ERROR as error:
+        return usage_error(error, is_empty=arguments == [])
 
 
 @contextlib.contextmanager

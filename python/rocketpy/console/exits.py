@@ -1,17 +1,19 @@
 """Exit codes of the command line, and the one way in which a command fails: a line `error:`, a line `hint:`, a code."""
 
 import contextlib
-import os
+import math
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from enum import IntEnum
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.console.terminal import printable
+from rocketpy.console import streams
+from rocketpy.console.streams import StreamError
+from rocketpy.console.terminal import is_unicode, printable
 
 if TYPE_CHECKING:
     from rocketpy.errors import RocketPyError
@@ -70,6 +72,10 @@ HINTS = {
 }
 
 
+NOT_UNICODE = "write it as UTF-8: in a UTF-8 locale, or with the environment variable PYTHONUTF8=1"
+"""Hint for text with bytes that the charset of the locale lacks."""
+
+
 class Reported(SystemExit):
     """Ends the process after its error lines are printed."""
 
@@ -85,10 +91,34 @@ class CommandError(Exception):
 
 def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
     """Ends the process with the lines `error:` and `hint:` on standard error."""
-    sys.stdout.flush()
+    streams.flush()
     lines = f"error: {printable(message, keep=LINES)}\nhint: {printable(hint or HINTS[code], keep=LINES)}"
     print(lines, file=sys.stderr, flush=True)
     raise Reported(int(code))
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """Rejects text with bytes that are not characters in the charset of the locale, and numbers that are not finite.
+
+    A path may have any bytes.
+
+    Args:
+        given: Values by the names of the parameters.
+
+    Raises:
+        CommandError: A value is such a text or number.
+    """
+    for name, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            option = name.replace("_", "-")
+            raise CommandError(f"{option} must be a finite number, not {value}", ExitCode.USAGE)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not is_unicode(text):
+                raise CommandError(
+                    f"{name.replace('_', '-')} is not valid in the charset of the locale: {text}",
+                    ExitCode.USAGE,
+                    NOT_UNICODE,
+                )
 
 
 def code_of(error: "RocketPyError") -> ExitCode:
@@ -142,15 +172,20 @@ def reported() -> Generator[None, None, None]:
     except KeyboardInterrupt:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:
-        # The reader is gone, as in `rocketpy consume ... | head`: discard what is left in the buffer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader is gone, as in `rocketpy consume ... | head`.
+        streams.discard()
         raise SystemExit(int(ExitCode.BROKEN_PIPE)) from None
+    except StreamError as error:
+        fail(str(error), ExitCode.REFUSED, error.hint)
+    except UnicodeEncodeError as error:
+        fail(f"text is not valid Unicode: {error.object}", ExitCode.USAGE, NOT_UNICODE)
     except FileNotFoundError as error:
         fail(f"no such file or folder: {error.filename}", ExitCode.NOT_FOUND, "check the path")
     except PermissionError as error:
         fail(f"not permitted: {error.filename}", ExitCode.REFUSED, "check the owner and mode of the path")
     except OSError as error:
-        fail(f"{error.strerror or error}: {error.filename}", ExitCode.REFUSED, "check the path and the disk")
+        where = "" if error.filename is None else f": {error.filename}"
+        fail(f"{error.strerror or error}{where}", ExitCode.REFUSED, "check the path and the disk")
     except Exception as error:
         traceback.print_exc()
         fail(f"unexpected {type(error).__name__}", ExitCode.FAILURE)

@@ -28,12 +28,13 @@ Property = Annotated[
 LIST = "`rocketpy dlq list` shows the groups with dead letters"
 
 
-def moment(text: str) -> datetime:
+def moment(text: str, option: str) -> datetime:
     """Reads a point in time.
 
     Args:
         text: Point in time as in `rocketpy.config.Instant`: ISO 8601 (local time without a zone), a time ago (`-90s`,
             `-10m`, `-2h`, `-7d`), or seconds since 1970.
+        option: Option that has it, for the error.
 
     Returns:
         The time, with its zone.
@@ -42,13 +43,13 @@ def moment(text: str) -> datetime:
         CommandError: The text is none of these.
 
     Examples:
-        >>> moment("2013-01-01T05:00:00+00:00") == moment("1357016400")
+        >>> moment("2013-01-01T05:00:00+00:00", "--from") == moment("1357016400", "--from")
         True
     """
     try:
         return datetime.fromtimestamp(instant_ms(text) / 1000, UTC)
     except InvalidArgumentError as error:
-        raise CommandError(str(error), ExitCode.USAGE, error.hint) from None
+        raise CommandError(f"{option}: {error}", ExitCode.USAGE, error.hint) from None
 
 
 def filter_of(
@@ -70,8 +71,8 @@ def filter_of(
         if not (name and separator):
             raise CommandError(f"expected NAME=VALUE: {text}", ExitCode.USAGE, "for example --property color=red")
         pairs[name] = value
-    begin = None if since is None else moment(since)
-    end = None if until is None else moment(until)
+    begin = None if since is None else moment(since, "--since")
+    end = None if until is None else moment(until, "--until")
     return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
 
 

@@ -5,6 +5,7 @@ import sys
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0 and C1 controls (escape sequences begin with one), line separators, and controls of the direction of text."""
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -24,6 +25,16 @@ def printable(text: str, *, keep: str = "") -> str:
     return CONTROL.sub(lambda found: found[0] if found[0] in keep else escape(found[0]), text)
 
 
+def is_unicode(text: str) -> bool:
+    r"""Whether a text has no lone surrogate. Python reads bytes as such where they are not characters of the locale.
+
+    Examples:
+        >>> is_unicode("caf\u00e9"), is_unicode("caf\udce9")
+        (True, False)
+    """
+    return text.isascii() or not SURROGATE.search(text)
+
+
 def escape(character: str) -> str:
     """Escapes a control character."""
     number = ord(character)
@@ -37,4 +48,5 @@ def shown(body: bytes) -> bytes:
     """
     if not sys.stdout.isatty():
         return body
-    return printable(body.decode(errors="backslashreplace"), keep="\n\t").encode()
+    text = printable(body.decode(errors="backslashreplace"), keep="\n\t")
+    return text.encode(sys.stdout.encoding, errors="backslashreplace")

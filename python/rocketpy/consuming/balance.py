@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from rocketpy import _rocketpy
+from rocketpy.base.clock import monotonic
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import check_function
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError
@@ -238,8 +238,8 @@ class Allocating:
                 raise InvalidArgumentError(f"the balance function returned a queue outside topic {topic}: {stranger!r}")
         except BaseException as error:  # SystemExit as well: the thread answers the next question too
             failure = repr(error)
-            if failure != self._failure or time.monotonic() - self._failed_at > REMIND_SECONDS:
-                self._failure, self._failed_at = failure, time.monotonic()
+            if failure != self._failure or monotonic() - self._failed_at > REMIND_SECONDS:
+                self._failure, self._failed_at = failure, monotonic()
                 text = "balance function of group %s failed for topic %s; the member keeps its queues"
                 logger.exception(text, group, topic)
             return

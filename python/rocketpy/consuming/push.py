@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Closing
-from rocketpy.base.names import check_type, name_server_list, path_text
+from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
 from rocketpy.base.options import takes_options
 from rocketpy.base.signature import check_function
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
@@ -105,6 +105,7 @@ class PushConsumer(Closing):
         check_type("group", group, str, "a str")
         if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
             raise TypeError(f"PushConsumer has no option {misplaced[0]}: pass it to the decorator on() of each topic")
+        check_unicode(group)
         self._group = group
         self._name_servers = name_server_list(name_servers)
         self._handlers: dict[str, Handler] = {}
@@ -155,6 +156,7 @@ class PushConsumer(Closing):
             ...     print(len(messages))
         """
         check_type("topic", topic, str, "a name")
+        check_unicode(topic, sql, tags)
         if sql is not None:
             check_type("sql", sql, str, 'an expression such as "a > 3"')
             if tags != "*":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.signature import check_function
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.handlers import is_async, refuse_awaitable
@@ -117,13 +117,13 @@ class Telling:
 
     def take(self, take: Callable[[Duration], T], timeout: Duration) -> T:
         """Takes messages, and calls callbacks before and while it waits for them."""
-        deadline = time.monotonic() + duration_seconds("timeout", timeout)
+        deadline = monotonic() + duration_seconds("timeout", timeout)
         while True:
-            taken = take(max(0.0, deadline - time.monotonic()))
+            taken = take(max(0.0, deadline - monotonic()))
             if taken:
                 return taken
-            is_told = self._tell(max(0.0, deadline - time.monotonic()))
-            if not is_told and time.monotonic() >= deadline:
+            is_told = self._tell(max(0.0, deadline - monotonic()))
+            if not is_told and monotonic() >= deadline:
                 return taken
 
     def leave(self) -> None:

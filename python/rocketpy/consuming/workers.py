@@ -7,9 +7,9 @@ import contextlib
 import functools
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
+from rocketpy.base.clock import monotonic
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.handlers import TASKS, THREADS, failed, refuse_awaitable
 from rocketpy.consuming.rebalance import tell_of_changes
@@ -115,10 +115,10 @@ class Workers:
                 self._loop.call_soon_threadsafe(self._end_loop)
         with self._lock:
             threads = [*self._threads, *self._others]
-        deadline = time.monotonic() + patience
+        deadline = monotonic() + patience
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(max(0.0, deadline - monotonic()))
 
     def _end_loop(self) -> None:
         assert self._loop is not None
@@ -305,7 +305,7 @@ class Workers:
         assert task is not None
         handler, running = self._handlers[work.topic], self._running[task]
         for given in work if handler.batch is None else batches(work):
-            running.since = time.monotonic()
+            running.since = monotonic()
             try:
                 await handler.function(given)
             except asyncio.CancelledError as error:
@@ -320,7 +320,7 @@ class Workers:
     def _cancel_late(self) -> None:
         """Cancels tasks whose messages were sent back, because they did not end in time."""
         assert self._loop is not None
-        latest = time.monotonic() - self._timeout - GRACE_SECONDS
+        latest = monotonic() - self._timeout - GRACE_SECONDS
         for task, running in self._running.items():
             if running.since < latest and not running.is_late:
                 running.is_late = True
@@ -334,7 +334,7 @@ class Running:
     __slots__ = ("is_late", "since")
 
     def __init__(self) -> None:
-        self.since = time.monotonic()
+        self.since = monotonic()
         self.is_late = False
 
 

@@ -118,7 +118,7 @@ class Dedup(Closing):
         key: Callable[[Any], str] | None = None,
         lease: Duration = LEASE_SECONDS,
         keep: Duration = KEEP,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,  # noqa: TID251  # of leases that processes share; tests may freeze it
     ) -> None:
         super().__init__()
         check_function("key", key or message_key, "a function of a message that returns text", 1)

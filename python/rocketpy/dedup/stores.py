@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import path_text
 from rocketpy.config import duration_seconds
@@ -185,7 +186,7 @@ class SqliteStore(Store, Closing):
                 f"mark store of process {self._made_by} used in process {os.getpid()} after os.fork(): {self._path}",
                 hint="create a store in the child, or do not use it before the fork",
             )
-        deadline = time.monotonic() + self._busy_seconds
+        deadline = monotonic() + self._busy_seconds
         if not self._lock.acquire(timeout=self._busy_seconds):
             raise DedupStoreError(f"mark store was busy for {self._busy_seconds:g} s: {self._path}", retryable=True)
         try:
@@ -194,7 +195,7 @@ class SqliteStore(Store, Closing):
                     return call(self._open_file())
                 except sqlite3.Error as error:
                     is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY
-                    if not is_busy or time.monotonic() >= deadline:
+                    if not is_busy or monotonic() >= deadline:
                         raise self._failed(error, is_busy) from error
                 time.sleep(PACE_SECONDS)
         finally:

@@ -1,6 +1,5 @@
 """Journal of the demo: prints each step and sums the steps up in the closing table."""
 
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from rocketpy.base.clock import monotonic
 from rocketpy.console import output
 
 
@@ -40,7 +40,7 @@ class Journal:
 
     console: Console
     steps: list[Step] = field(default_factory=list)
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(default_factory=monotonic)
 
     def head(self, number: int, title: str) -> None:
         """Prints the title of a part."""
@@ -50,9 +50,9 @@ class Journal:
     def step(self, what: str) -> Generator[Step, None, None]:
         """Times a step and adds it to the table after success."""
         step = Step(what)
-        began = time.monotonic()
+        began = monotonic()
         yield step
-        step.seconds = time.monotonic() - began
+        step.seconds = monotonic() - began
         self.add(step)
 
     def add(self, step: Step) -> None:
@@ -70,7 +70,7 @@ class Journal:
     @property
     def seconds(self) -> float:
         """Time since the start."""
-        return time.monotonic() - self._began
+        return monotonic() - self._began
 
     def table(self) -> Table:
         """Returns the closing table."""

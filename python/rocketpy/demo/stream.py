@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rocketpy import Admin, Producer
+from rocketpy.base.clock import monotonic
 from rocketpy.config import PATIENT, PATIENT_SENDS
 from rocketpy.demo.delays import CORES, check, expected
 from rocketpy.demo.departures import Mismatch
@@ -126,11 +127,11 @@ class StreamProcess:
         Raises:
             Mismatch: The query ended, or the condition did not hold in time.
         """
-        deadline = time.monotonic() + QUIET_SECONDS
+        deadline = monotonic() + QUIET_SECONDS
         while not holds():
             if self._process is None or self._process.poll() is not None:
                 raise Mismatch(f"the query ended before {what}: {self._log_tail()}")
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise Mismatch(f"the query did not reach {what} within {QUIET_SECONDS:.0f} s: {self._log_tail()}")
             time.sleep(0.01)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
@@ -190,10 +190,10 @@ class TransactionProducer(Producer):
 
     def _close(self) -> None:
         super()._close()
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = monotonic() + ANSWER_SECONDS
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(max(0.0, deadline - monotonic()))
 
     def transaction(
         self,

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from rocketpy import Admin, RocketPyError
+from rocketpy.base.clock import monotonic
 from rocketpy.config import PATIENT
 from rocketpy.servers.process import ServerProcess, ServerProcessError
 
@@ -221,10 +222,10 @@ class Deployment:
 
     def _wait_until_together(self, is_stopping: Callable[[], bool]) -> None:
         wanted = {(part.broker_name, part.broker_id) for part in self.parts}
-        deadline = time.monotonic() + TOGETHER_SECONDS
+        deadline = monotonic() + TOGETHER_SECONDS
         with Admin(name_servers=self.name_server, **PATIENT) as admin:
             while not is_stopping() and not self._are_together(admin, wanted):
-                if time.monotonic() > deadline:
+                if monotonic() > deadline:
                     raise DeploymentError(
                         f"brokers of {self.folder} did not find each other within {TOGETHER_SECONDS:.0f} s",
                         "see `rocketpy ha status` and the logs of the brokers",

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rocketpy.base.clock import monotonic
+
 START_SECONDS = 120.0
 STOP_SECONDS = 90.0
 LOG_TAIL_BYTES = 2000
@@ -77,7 +79,7 @@ class ServerProcess:
             str(self._ready),
             *self._arguments(),
         ]
-        self._launched = time.monotonic()
+        self._launched = monotonic()
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
             self._process = subprocess.Popen(
@@ -95,11 +97,11 @@ class ServerProcess:
         while not self._ready.exists():
             if self._process.poll() is not None:
                 raise ServerProcessError(f"the server ended with code {self._process.returncode}: {self.log_tail()}")
-            if time.monotonic() - self._launched > START_SECONDS:
+            if monotonic() - self._launched > START_SECONDS:
                 self.kill()
                 raise ServerProcessError(f"the server was not ready within {START_SECONDS:.0f} s: {self.log_tail()}")
             time.sleep(0.005)
-        self.started_in_seconds = time.monotonic() - self._launched
+        self.started_in_seconds = monotonic() - self._launched
         addresses = json.loads(self._ready.read_text())
         self.name_server = addresses["name_server"] or self.name_server
         self.broker = addresses["broker"] or self.broker

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
+from rocketpy.base.descriptors import open_closed_descriptors
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, name_server_list, path_text
 from rocketpy.base.signature import shown_as
@@ -89,6 +90,7 @@ class _Process(Closing):
             ConfigError: A key is unknown, or its value is out of range.
         """
         if self._closed:
+            open_closed_descriptors()
             config, settings = self._arguments
             native = _rocketpy.Server(self._kind, config, settings + self._ports)
             self._native = native

@@ -11,7 +11,7 @@ from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place
 from rocketpy.spark.columns import keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -29,6 +29,10 @@ ID_HELP = (
     f"id ({ORIGIN_ID} of a message that was sent again, else msg_id), msg_id, keys, order_key, body, place or "
     "property:NAME"
 )
+PLACE = ("topic", "queue_id", "queue_offset")
+"""Columns of a journal that say where a message is."""
+NULLS = ("", "nan", "NaN", "None", "null", "NULL", "<NA>", "NA")
+"""Texts by which programs write a missing value. A topic or an id with one of these names counts as not known."""
 QUEUE_FACTS = {
     "kind": "string",
     "topic": "string",
@@ -302,34 +306,25 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
         spark: The session.
         options: Options of the data source.
         journal: File or folder: CSV with a header, Parquet, or JSON lines by any other name. With a column `msg_id`,
-            and if known `topic`, `queue_id` and `queue_offset`.
+            and if known `topic`, `queue_id` and `queue_offset`; null if not known.
 
     Returns:
-        Acknowledged messages that are missing, those that are elsewhere, and messages that the journal does not list.
+        Acknowledged messages that are missing, those that are elsewhere, messages that the journal does not list, and
+        lines without an id, such as those of failed sends.
 
     Raises:
-        InvalidArgumentError: The journal has no `msg_id`.
+        InvalidArgumentError: The journal has no `msg_id`, or a queue or an offset that is not a whole number.
     """
     from pyspark.sql import functions as sql
 
-    form = {".csv": "csv", ".parquet": "parquet"}.get(journal.suffix, "json")
-    reader = spark.read.option("header", "true") if form == "csv" else spark.read
-    listed = reader.format(form).load(str(journal.absolute())).cache()
-    names = [name for name in ("msg_id", "topic", "queue_id", "queue_offset") if name in listed.columns]
-    if "msg_id" not in names:
-        raise InvalidArgumentError(
-            f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(listed.columns)}"
-        )
-    listed = listed.select(*names).where("msg_id is not null")  # a replay lists rejected messages without an id
+    lines, names = read_journal(spark, journal)
+    listed = lines.where("msg_id is not null").cache()
+    without_id = lines.where("msg_id is null")
     stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
-    on = ["msg_id", *({"topic"} & set(names))]
-    places = [name for name in ("queue_id", "queue_offset") if name in names]
-    facing = stored.select(*on, *(sql.col(name).alias(f"stored_{name}") for name in ("queue_id", "queue_offset")))
-    is_there = sql.lit(True)
-    for name in places:
-        is_there &= sql.col(name).cast("bigint") == sql.col(f"stored_{name}").cast("bigint")
+    facing = stored.select(*(sql.col(name).alias(f"stored_{name}") for name in ("msg_id", *PLACE)))
+    is_there = _agree([name for name in PLACE[1:] if name in names], "", "stored_")
     met = (
-        listed.join(facing, on, "left")
+        listed.join(facing, _same_message(names, "", "stored_"), "left")
         .withColumn("is_there", sql.coalesce(is_there, sql.lit(False)))
         .groupBy(*names)
         .agg(
@@ -340,18 +335,90 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
         )
         .cache()
     )
-    lines, messages = met.count(), stored.count()
+    acknowledged, messages = met.count(), stored.count()
     lost = met.where("copies = 0").select(*names).orderBy("msg_id")
     moved = met.where("copies > 0 and not is_there").drop("is_there").orderBy("msg_id")
-    unlisted = stored.join(listed, on, "left_anti").orderBy(*PLACE_COLUMNS)
+    renamed = listed.select(*(sql.col(name).alias(f"listed_{name}") for name in names))
+    unlisted = stored.join(renamed, _same_message(names, "listed_", ""), "left_anti").orderBy(*PLACE_COLUMNS)
     return [
         Check(name, looked_at, (found := rows.count()), is_fault, rows, _example(rows, found))
         for name, looked_at, is_fault, rows in (
-            ("acknowledged and missing", lines, True, lost),
-            ("acknowledged and elsewhere", lines, True, moved),
+            ("acknowledged and missing", acknowledged, True, lost),
+            ("acknowledged and elsewhere", acknowledged, True, moved),
             ("stored and not in the journal", messages, False, unlisted),
+            ("journal lines without an id", lines.count(), False, without_id),
         )
     ]
+
+
+def read_journal(spark: SparkSession, journal: Path) -> tuple[DataFrame, list[str]]:
+    """Reads the recorded receipts of a producer.
+
+    Empty values, and the texts by which programs write them, are null. Whole numbers may have a fraction of zero, as
+    pandas writes a column in which some are missing.
+
+    Args:
+        spark: The session.
+        journal: File or folder, as for `check_journal`.
+
+    Returns:
+        The lines, and their columns: `msg_id`, and of topic, queue_id and queue_offset those that the file has.
+
+    Raises:
+        InvalidArgumentError: The journal has no `msg_id`, or a queue or an offset that is not a whole number.
+    """
+    from pyspark.sql import functions as sql
+
+    form = {".csv": "csv", ".parquet": "parquet"}.get(journal.suffix, "json")
+    reader = spark.read.option("header", "true") if form == "csv" else spark.read
+    read = reader.format(form).load(str(journal.absolute()))
+    written = {name.strip("\ufeff "): name for name in read.columns}
+    names = [name for name in ("msg_id", *PLACE) if name in written]
+    if "msg_id" not in names:
+        raise InvalidArgumentError(
+            f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(read.columns)}"
+        )
+    texts = {name: sql.trim(sql.col(f"`{written[name]}`").cast("string")) for name in names}
+    known = read.select(*(sql.when(~text.isin(*NULLS), text).alias(name) for name, text in texts.items()))
+    numbers = {
+        name: sql.coalesce(sql.col(name).try_cast("bigint"), sql.col(name).try_cast("double").try_cast("bigint"))
+        for name in names
+        if name in PLACE[1:]
+    }
+    for name, number in numbers.items():
+        text = sql.col(name)
+        is_whole = sql.coalesce(number.cast("double") == text.try_cast("double"), sql.lit(False))
+        wrong = known.where(text.isNotNull() & ~is_whole).first()
+        if wrong is not None:
+            raise InvalidArgumentError(
+                f"{name} in the journal is not a whole number: {wrong[name]} (msg_id {wrong['msg_id']}): {journal}"
+            )
+    return known.select(*(numbers.get(name, sql.col(name)).alias(name) for name in names)), names
+
+
+def _same_message(names: Sequence[str], listed: str, stored: str) -> Column:
+    """Whether a journal line and a message have the same id and, where the line has one, the same topic.
+
+    Args:
+        names: Columns of the journal.
+        listed: Prefix of the names of its columns.
+        stored: Prefix of the names of the message's columns.
+    """
+    from pyspark.sql import functions as sql
+
+    is_same = sql.col(f"{listed}msg_id") == sql.col(f"{stored}msg_id")
+    return is_same & _agree([name for name in names if name == "topic"], listed, stored)
+
+
+def _agree(names: Sequence[str], listed: str, stored: str) -> Column:
+    """Whether a message has what a journal line says of it. Null says nothing."""
+    from pyspark.sql import functions as sql
+
+    agree = sql.lit(True)
+    for name in names:
+        there = sql.col(f"{listed}{name}")
+        agree &= there.isNull() | (there == sql.col(f"{stored}{name}"))
+    return agree
 
 
 def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *, with_hash: bool = False) -> DataFrame:

@@ -3,7 +3,6 @@
 import os
 import re
 import threading
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.names import check_folder
 from rocketpy.console import output
 from rocketpy.console.commands import guarded, run_app
@@ -230,7 +230,7 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
     context = context_of(spark)
     group = f"rocketpy-{uuid.uuid4()}"
     context.setJobGroup(group, what)
-    began, over = time.monotonic(), threading.Event()
+    began, over = monotonic(), threading.Event()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -258,7 +258,7 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
             thread.join()
             done, _ = tasks_of(spark, group)
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its hint knows no end
-    say(f"{what}: {output.counted(done, 'task')} in {time.monotonic() - began:.1f} s")
+    say(f"{what}: {output.counted(done, 'task')} in {monotonic() - began:.1f} s")
 
 
 def say(line: str) -> None:

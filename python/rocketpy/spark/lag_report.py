@@ -3,7 +3,7 @@
 `spark-submit spark/lag_report.py --name-server 127.0.0.1:9876` runs it by itself.
 """
 
-import time
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, MessageQueue, OffsetError, RangeReader, TopicNotFoundError
-from rocketpy.base.instant import datetime_of
+from rocketpy.base.instant import datetime_of, now_ms
 from rocketpy.config import PATIENT
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -80,7 +80,7 @@ class Behind:
         """Returns the row of the report."""
         left = None
         if self.stored_at is not None:
-            left = (self.stored_at - now).total_seconds() / 3600 + self.retention_hours
+            left = self.retention_hours - (now - self.stored_at).total_seconds() / 3600  # no sum that dates cannot hold
         is_at_risk = left is not None and left < alarm_hours
         return {
             "group": self.group,
@@ -139,8 +139,22 @@ def _facts(admin: Admin, topic: str, retention_hours: float) -> tuple[dict[Messa
         info = admin.describe_topic(topic)
     except TopicNotFoundError:
         return {}, retention_hours
-    own = [float(hours) for broker in info.brokers if (hours := broker.attributes.get(RETENTION))]
+    own = [hours for broker in info.brokers if (hours := _hours(broker.attributes.get(RETENTION, ""))) is not None]
     return {one.queue: one.min_offset for one in info.queues}, min(own, default=retention_hours)
+
+
+def _hours(text: str) -> float | None:
+    """Reads an attribute that another program may have written; None if it is not a positive number.
+
+    Examples:
+        >>> _hours("13"), _hours("nan"), _hours("1e400"), _hours("soon"), _hours("")
+        (13.0, None, None, None, None)
+    """
+    try:
+        hours = float(text)
+    except ValueError:
+        return None
+    return hours if 0 < hours < math.inf else None
 
 
 def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]) -> list[Behind]:
@@ -272,7 +286,7 @@ def lag_report(
         with job.session("lag report") as spark:
             with job.progress(spark, "unread messages"):
                 behind = with_times(spark, name_server, behind)
-            now = datetime.fromtimestamp(time.time(), UTC)
+            now = datetime.fromtimestamp(now_ms() / 1000, UTC)
             rows = [one.row(now, alarm_hours) for one in behind]
             if folder is not None:
                 save_rows(spark, behind, rows, folder)

@@ -26,6 +26,11 @@ DEFAULT_TRIGGER_BYTES = 512 << 20
 """Each batch of a stream costs about 0.3 s. A batch that is too large for the cluster is read again at each restart."""
 EARLIEST, LATEST = -2, -1
 """Offsets that mean the ends of a queue, as in the options of Spark's Kafka source."""
+MAX_DIGITS = 19
+"""Maximum number of digits of a number: Python refuses to read thousands."""
+MAX_QUEUE, MAX_LONG = 2**31 - 1, 2**63 - 1
+SHOWN_CHARACTERS = 60
+"""Maximum number of characters of a value that an error shows."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 QueueKey: TypeAlias = tuple[str, str, int]
@@ -183,6 +188,8 @@ _OF_A_STREAM = (
     "max_trigger_delay",
     "progress_group",
 )
+_MAY_BE_EMPTY = ("tags", "starting_offsets", "ending_offsets")
+"""Options whose empty text means the default."""
 NO_GROUP = "a broker keeps the offsets of a group: read by name_server, or report the lag by a LagListener"
 _CLIENT = "client."
 CLIENT_NAMES = ("api_timeout", "connect_timeout", "client_ip", "unit_name")
@@ -223,7 +230,6 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
     _, ends = _offsets(given, "ending_offsets", kind, topics)
     if kind == "batch" and (default_start == LATEST or LATEST in starts.values()):
         raise OptionError("starting_offsets latest is only for streams, which wait for newer messages")
-    columns = given.get("columns")
     return ReadOptions(
         path=path,
         name_servers=name_servers,
@@ -238,7 +244,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         ending_time_ms=end,
         starting_offsets=starts,
         ending_offsets=ends,
-        columns=tuple(_names(columns)) if columns is not None else None,
+        columns=_columns(given),
         include_properties=boolean_of(given, "include_properties", default=True),
         max_records_per_partition=_count(given, "max_records_per_partition", most=1 << 60),
         min_partitions=_count(given, "min_partitions"),
@@ -329,14 +335,17 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), OPTION_NAMES)}")
         if name in given:
             raise OptionError(f"{name} is given twice: {key} is another name for it")
+        if not value.strip() and name not in _MAY_BE_EMPTY:
+            raise OptionError(f"{name} is empty", hint="give it a value, or leave the option out")
         given[name] = _seconds(key, value) if alias in IN_MILLISECONDS else value
     return given
 
 
 def _seconds(key: str, value: str) -> str:
-    if not value.strip().isdecimal():
-        raise OptionError(f"{key} must be milliseconds since 1970, not: {value}")
-    return str(int(value) / 1000)
+    number = whole(value)
+    if number is None:
+        raise OptionError(f"{key} must be milliseconds since 1970, not: {shortened(value)}")
+    return str(number / 1000)
 
 
 def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
@@ -386,8 +395,8 @@ def _assigned(text: str) -> Iterable[QueueKey]:
     """Walks `{topic: [queue]}` and `{topic: {broker: [queue]}}`."""
     shape = OptionError('assign must look like {"topic": {"broker-a": [0, 1]}} (broker optional)')
     try:
-        tree = json.loads(text)
-    except json.JSONDecodeError:
+        tree = parsed_json("assign", text)
+    except OptionError:
         raise shape from None
     if not isinstance(tree, dict) or not tree:
         raise shape
@@ -395,6 +404,8 @@ def _assigned(text: str) -> Iterable[QueueKey]:
         for broker, queues in (below if isinstance(below, dict) else {"": below}).items():
             if not isinstance(queues, list) or not queues or not all(type(queue) is int for queue in queues):
                 raise shape
+            for queue in queues:
+                _check_number("assign", "queue", queue, 0, MAX_QUEUE)
             yield from ((topic, broker, queue) for queue in queues)
 
 
@@ -405,14 +416,20 @@ def _times_by_queue(given: Mapping[str, str], name: str, topics: tuple[str, ...]
         return {}
     for other in ("time", "offsets"):
         _refuse_both(given, name, f"{name.partition('_')[0]}_{other}")
-    try:
-        times = dict(_leaves(json.loads(text), name))
-    except json.JSONDecodeError:
-        raise OptionError(f"{name} is not JSON: {text}") from None
+    times = dict(_leaves(parsed_json(name, text), name))
     for topic, _, _ in times:
         if topics and topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
     return times
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    if "columns" not in given:
+        return None
+    columns = tuple(_names(given["columns"]))
+    if not columns:
+        raise OptionError(f"columns names no column: {given['columns']}", hint='for example columns="topic,body"')
+    return columns
 
 
 def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
@@ -460,9 +477,9 @@ def _offsets(
     if not text or text.lower() in words:
         return words.get(text.lower(), default), {}
     try:
-        tree = json.loads(text)
-    except json.JSONDecodeError:
-        raise OptionError(f"{name} is neither {' nor '.join(words)} nor JSON: {text}") from None
+        tree = parsed_json(name, text)
+    except OptionError:
+        raise OptionError(f"{name} is neither {' nor '.join(words)} nor JSON: {shortened(text)}") from None
     offsets = {key: offset for key, offset in _leaves(tree, name) if offset != default}
     for (topic, _, _), offset in offsets.items():
         if topics and topic not in topics:
@@ -485,18 +502,55 @@ def _leaves(tree: Any, name: str) -> Iterable[tuple[QueueKey, int]]:
             queues = value if isinstance(value, dict) else {key: value}
             broker = key if isinstance(value, dict) else ""
             for queue, offset in queues.items():
-                if not queue.isdecimal() or type(offset) is not int:
+                number = whole(queue)
+                if number is None or type(offset) is not int:
                     raise shape
-                yield (topic, broker, int(queue)), offset
+                _check_number(name, "queue", number, 0, MAX_QUEUE)
+                _check_number(name, "number", offset, -MAX_LONG, MAX_LONG)
+                yield (topic, broker, number), offset
+
+
+def _check_number(name: str, what: str, number: int, least: int, most: int) -> None:
+    if not least <= number <= most:
+        raise OptionError(f"{name} has a {what} that is not from {least} to {most}: {shortened(str(number))}")
 
 
 def _count(given: Mapping[str, str], name: str, *, least: int = 1, most: int = 100_000) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not least <= int(text) <= most:
-        raise OptionError(f"{name} must be a number from {least} to {most}, not: {text}")
-    return int(text)
+    number = whole(text)
+    if number is None or not least <= number <= most:
+        raise OptionError(f"{name} must be a number from {least} to {most}, not: {shortened(text)}")
+    return number
+
+
+def whole(text: str) -> int | None:
+    """Reads a whole number of up to 19 digits; None for anything else.
+
+    Examples:
+        >>> whole(" 17 "), whole("-1"), whole("1" * 5000)
+        (17, None, None)
+    """
+    digits = text.strip()
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else None
+
+
+def shortened(text: str) -> str:
+    """Shortens a value for an error."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def parsed_json(name: str, text: str) -> Any:
+    """Reads an option that is JSON.
+
+    Raises:
+        OptionError: The text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also of numbers with thousands of digits
+        raise OptionError(f"{name} is not JSON: {shortened(text)}") from None
 
 
 def seconds_of(name: str, text: str) -> float:
@@ -515,7 +569,7 @@ def seconds_of(name: str, text: str) -> float:
     """
     found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
     if not found:
-        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
+        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {shortened(text)}")
     return float(found[1]) * DURATION_UNITS[found[2]]
 
 
@@ -529,9 +583,9 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
         return default
     found = re.fullmatch(r"(\d+)\s*([kmg]?)i?b?", text.strip().lower())
     shift = {"": 0, "k": 10, "m": 20, "g": 30}
-    size = int(found.group(1)) << shift[found.group(2)] if found else 0
+    size = (whole(found.group(1)) or 0) << shift[found.group(2)] if found else 0
     if not 1 << 10 <= size <= 1 << 40:
-        raise OptionError(f"{name} must be a size from 1k to 1024g, such as 128m, not: {text}")
+        raise OptionError(f"{name} must be a size from 1k to 1024g, such as 128m, not: {shortened(text)}")
     return size
 
 

@@ -9,6 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketpy.base.clock import monotonic
 from rocketpy.errors import RocketPyError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Patience:
             >>> [patience.next_pause() for _ in range(6)]
             [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
         """
-        now = time.monotonic()
+        now = monotonic()
         if self._failing_since is None:
             self._failing_since = now
         if now - self._failing_since >= self._seconds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_rocketpy import without_traceback
+from rocketpy.base.clock import monotonic
 from rocketpy.errors import NotAStoreError, OffsetError, RocketPyError
 from rocketpy.spark.budget import messages_to_take
 from rocketpy.spark.columns import chosen_columns
@@ -69,7 +69,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: BatchOffsets | None = None
         """The last batch that `latestOffset` planned."""
         self._batches = 0
-        self._last_batch_at = time.monotonic()
+        self._last_batch_at = monotonic()
         self._short_since: dict[MessageQueue, float] = {}
         """Since when a queue ends before the offset that was read already."""
         self._told: set[object] = set()
@@ -204,7 +204,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _once(self, call: Callable[[], T]) -> T | None:
         """None while no broker answers. It does not wait for brokers, so that the query can be stopped."""
-        now = time.monotonic()
+        now = monotonic()
         if self._patience.is_failing and now < self._ask_again_at:
             return None
         try:
@@ -217,9 +217,9 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, *, asks_again: bool) -> dict[MessageQueue, QueueInfo]:
         """The queues; unless `asks_again`, asked for at most every `ENDS_KEPT_SECONDS`."""
-        if asks_again or time.monotonic() >= self._ask_again_at:
+        if asks_again or monotonic() >= self._ask_again_at:
             self._ends = {info.queue: info for info in self._source.queues()}
-            self._ask_again_at = time.monotonic() + ENDS_KEPT_SECONDS
+            self._ask_again_at = monotonic() + ENDS_KEPT_SECONDS
         return self._ends
 
     def _plan(self, here: BatchOffsets, limit: ReadLimit, *, asks_again: bool) -> BatchOffsets | None:
@@ -236,7 +236,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         taken = backlog if isinstance(limit, ReadAllAvailable) else self._limited(backlog, begin)
         end = {queue: offset + taken.get(queue, 0) for queue, offset in begin.items()}
         previous = self._previous(here, begin, end, infos)
-        self._last_batch_at = time.monotonic()
+        self._last_batch_at = monotonic()
         self._batches += 1
         return BatchOffsets(end, begin, self._source.marks(), previous)
 
@@ -343,8 +343,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _behind_end(self, info: QueueInfo, here: int, previous: Fingerprint | None) -> int:
         """What was read is not there: the topic was made anew, the broker lost its end, or a slave is still behind."""
         queue, end = info.queue, info.max_offset
-        since = self._short_since.setdefault(queue, time.monotonic())
-        if self._target is None and time.monotonic() - since < self.read_options.retry_timeout:
+        since = self._short_since.setdefault(queue, monotonic())
+        if self._target is None and monotonic() - since < self.read_options.retry_timeout:
             return here
         text = "no longer there: the topic was made anew, or its broker lost them"
         self._lose(queue, end, here, text)
@@ -390,7 +390,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fewest = options.min_offsets_per_trigger
         if fewest is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
-        return messages < fewest and time.monotonic() - self._last_batch_at < options.max_trigger_delay
+        return messages < fewest and monotonic() - self._last_batch_at < options.max_trigger_delay
 
     def _limited(self, backlog: dict[MessageQueue, int], begin: Offsets) -> dict[MessageQueue, int]:
         """As much of the backlog as the limits allow."""

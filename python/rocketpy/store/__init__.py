@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.base.instant import instant_ms
-from rocketpy.base.names import column_list, grouping_lists, path_text
+from rocketpy.base.names import check_unicode, column_list, grouping_lists, path_text
 from rocketpy.store.reports import (
     DiffLog,
     DiffRecord,
@@ -189,6 +189,7 @@ class StoreReader:
         Raises:
             TopicNotFoundError: The topic does not exist in the store. A topic without messages has no queues here.
         """
+        check_unicode(name)
         return _topic(*self._native.topic(name))
 
     def ranges(
@@ -224,6 +225,7 @@ class StoreReader:
             OffsetError: A start or an end names a missing queue or is outside its queue, or a start is after its end.
             DamagedDataError: Files of consume queues are missing or damaged: the closed store had more entries.
         """
+        check_unicode(topic)
         ranges = self._native.ranges(
             topic,
             None if queues is None else list(queues),
@@ -266,6 +268,7 @@ class StoreReader:
             NotAStoreError: The store has no index.
             DamagedDataError: An index file has another size, or a message is damaged.
         """
+        check_unicode(topic, key)
         return self._native.query(
             topic,
             key,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -23,11 +24,14 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
         }
         let seconds = match value.extract::<f64>() {
             Ok(seconds) => seconds,
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+                return Err(error::bad_duration(&value));
+            }
             Err(_) if value.hasattr("total_seconds")? => value.call_method0("total_seconds")?.extract()?,
             Err(_) => return Err(error::not_a_duration(&value)),
         };
         if !(0.0..=MAX_SECONDS).contains(&seconds) {
-            return Err(error::bad_duration(seconds));
+            return Err(error::bad_duration(&value));
         }
         Ok(Self(Duration::from_secs_f64(seconds)))
     }

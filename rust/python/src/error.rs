@@ -97,6 +97,19 @@ pub(crate) fn invalid(message: impl Into<String>) -> PyErr {
     Facts::new("InvalidArgumentError", message).raise()
 }
 
+/// As [`invalid`], with the hint of another error.
+pub(crate) fn invalid_with(message: String, hint: Option<String>) -> PyErr {
+    Facts { hint, ..Facts::new("InvalidArgumentError", message) }.raise()
+}
+
+/// A text that has a lone surrogate.
+pub(crate) fn not_unicode(what: &str, text: &Bound<'_, PyAny>) -> PyErr {
+    let shown = text.repr().map_or_else(|_| String::new(), |repr| repr.to_string_lossy().into_owned());
+    Facts::new("InvalidArgumentError", format!("{what} is not valid Unicode: {shown}"))
+        .hint("decode bytes with their charset, or replace invalid bytes: data.decode(errors=\"replace\")")
+        .raise()
+}
+
 /// An argument asks for what there is not.
 pub(crate) fn not_supported(message: &str) -> PyErr {
     Facts::new("NotSupportedError", message).raise()
@@ -141,12 +154,15 @@ pub(crate) fn slow_callbacks() -> PyErr {
     Facts { retryable: true, may_have_been_applied: true, ..facts }.raise()
 }
 
-pub(crate) fn bad_duration(seconds: f64) -> PyErr {
-    invalid(format!("a duration is a finite number of seconds, not negative, given: {seconds}"))
+pub(crate) fn bad_duration(given: &Bound<'_, PyAny>) -> PyErr {
+    invalid(format!("{A_DURATION} must be from 0 s to 100 years, given: {given}"))
 }
 
+/// What the value of an option is called before the option is known.
+pub(crate) const A_DURATION: &str = "a duration";
+
 pub(crate) fn not_a_duration(value: &Bound<'_, PyAny>) -> PyErr {
-    wrong_type("a duration", "a number of seconds or a timedelta", value)
+    wrong_type(A_DURATION, "a number of seconds or a timedelta", value)
 }
 
 /// Something else was given where a message to send belongs.

@@ -127,6 +127,14 @@ mod extension {
         rocketpy_server::init_logging();
     }
 
+    /// Seconds since a moment that stays the same while the process lives. No test library freezes or moves it.
+    #[pyfunction]
+    fn monotonic() -> f64 {
+        use rocketpy_env::Disk;
+
+        rocketpy_env::RealDisk.monotonic().as_secs_f64()
+    }
+
     /// Moves the clock of this process, for tests of what waits.
     #[pyfunction]
     fn move_clock(by_ms: i64) {

@@ -319,7 +319,16 @@ impl PyMessage {
 }
 
 fn text<'a>(what: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
-    value.cast::<PyString>().map_err(|_not_one| error::wrong_type(what, "a str", value))?.to_str()
+    let text = value.cast::<PyString>().map_err(|_not_one| error::wrong_type(what, "a str", value))?;
+    unicode(what, text)
+}
+
+/// The characters of a text.
+///
+/// # Errors
+/// `InvalidArgumentError` for a lone surrogate, which Python makes of a byte that is not text (`os.fsdecode`).
+fn unicode<'a>(what: &str, text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    text.to_str().map_err(|_lone_surrogate| error::not_unicode(what, text))
 }
 
 /// The arguments of a message that are named.
@@ -343,14 +352,30 @@ fn later(
         (Some(level), None, None) => Later::Level(within("delay_level", level, 1..=LEVELS)? as u8),
         (None, Some(at), None) => {
             let instant_ms = at.py().import("rocketpy.base.instant")?.getattr("instant_ms")?;
-            match instant_ms.call1((at,))?.extract()? {
+            match instant_ms
+                .call1((at,))
+                .map_err(|error| of_argument("deliver_at", error, at.py()))?
+                .extract()?
+            {
                 at_ms @ 0.. => Later::AtMs(at_ms),
                 _ => return Err(error::invalid(format!("deliver_at must not be before 1970: {at}"))),
             }
         }
-        (None, None, Some(after)) => Later::AfterMs(after.extract::<Seconds>()?.0.as_millis() as u64),
+        (None, None, Some(after)) => {
+            let Seconds(after) = after.extract().map_err(|error| of_argument("delay", error, after.py()))?;
+            Later::AfterMs(after.as_millis() as u64)
+        }
         _ => return Err(error::invalid("give at most one of delay_level, deliver_at and delay")),
     }))
+}
+
+/// Names the argument in the error of its value.
+fn of_argument(name: &str, error: PyErr, py: Python<'_>) -> PyErr {
+    let value = error.value(py);
+    match value.getattr("hint").and_then(|hint| hint.extract::<Option<String>>()) {
+        Ok(hint) => error::invalid_with(format!("{name}: {value}"), hint),
+        Err(_another_class) => error,
+    }
 }
 
 /// The error for arguments that a message does not have; it suggests the one most like the first of them.
@@ -402,7 +427,8 @@ fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> P
             name.cast::<PyString>().map_err(|_not| error::wrong_type("a property name", "str", &name))?;
         let value =
             value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
-        let (name, value) = (name.to_str()?, value.to_str()?);
+        let name = unicode("a property name", name)?;
+        let value = unicode(&format!("property {name}"), value)?;
         // The send refuses these by the name of what they ask for.
         let set = if rocketpy_client::unsupported_feature(name, value).is_some() {
             message.properties.set(name, value)
@@ -447,7 +473,7 @@ fn wrong_keys(given: &Bound<'_, PyAny>) -> PyErr {
 }
 
 fn checked_key<'a>(key: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
-    let key = key.to_str()?;
+    let key = unicode("a key", key)?;
     if key.is_empty() || key.contains(property::KEY_SEPARATOR) {
         return Err(error::invalid(format!(
             "a key must not be empty or contain a space, which separates keys: {key:?}"

@@ -1,8 +1,8 @@
 //! Keyword options: read by name, checked by type, none left over.
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use crate::duration::Seconds;
 use crate::error;
@@ -58,9 +58,12 @@ impl<'py> Options<'py> {
     where
         T: for<'a> FromPyObject<'a, 'py>,
     {
-        if let Some(value) = self.take_plain(name, "an int")? {
-            *setting = value;
+        let Some(value) = self.take::<Bound<'py, PyAny>>(name)? else { return Ok(()) };
+        if value.is_instance_of::<PyBool>() {
+            return Err(error::wrong_type(&format!("option {name}"), "an int", &value));
         }
+        *setting =
+            value.extract().map_err(|error: T::Error| named(name, &value, error.into(), Some("an int")))?;
         Ok(())
     }
 
@@ -141,7 +144,14 @@ fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr, wanted: Option<&str
     if error.is_instance_of::<PyOverflowError>(py) {
         return error::invalid(format!("option {name} is out of range: {value}"));
     }
+    if error.is_instance_of::<PyUnicodeEncodeError>(py) {
+        return error::not_unicode(&format!("option {name}"), value);
+    }
     if !error.is_instance_of::<PyTypeError>(py) {
+        // What is wrong with a duration, the option says.
+        if let Some(wrong) = error.value(py).to_string().strip_prefix(error::A_DURATION) {
+            return error::invalid(format!("option {name}{wrong}"));
+        }
         return error;
     }
     if let Some(wanted) = wanted {

@@ -68,9 +68,11 @@ impl Origin {
 }
 
 /// The function that restores a message, and its arguments: the record's bytes, the broker's name, `max_body_bytes`, how many more
-/// times a handler's message was tried than the record says, and the namespace.
-type Restored<'py> =
-    (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>, Option<String>));
+/// times a handler's message was tried than the record says, the namespace, and the function that decodes the value.
+type Restored<'py> = (
+    Bound<'py, PyAny>,
+    (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>, Option<String>, Option<Bound<'py, PyAny>>),
+);
 
 /// A message that was received or read from a store, decoded on access.
 ///
@@ -308,19 +310,24 @@ impl ReceivedMessage {
         let shown = &message.origin.shown;
         let tries = shown.origin_topic.then_some(shown.tries);
         let namespace = shown.namespace.name().map(str::to_owned);
-        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes, tries, namespace)))
+        let decode = message.origin.decoding.decode.as_ref().map(|decode| decode.bind(py).clone());
+        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes, tries, namespace, decode)))
     }
 
-    /// Makes a message from a record's bytes, its broker's name, the largest body that its consumer accepts, a handler's tries, and
-    /// the namespace.
+    /// Makes a message from a record's bytes, its broker's name, the largest body that its consumer accepts, a handler's tries, the
+    /// namespace, and the function that decodes the value.
     #[staticmethod]
-    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None, tries=None, namespace=None))]
+    #[pyo3(
+        name = "_restore",
+        signature = (record, broker_name, max_body_bytes=None, tries=None, namespace=None, decode=None)
+    )]
     fn restore(
         record: &[u8],
         broker_name: &str,
         max_body_bytes: Option<usize>,
         tries: Option<i32>,
         namespace: Option<&str>,
+        decode: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let (queue, size) = {
             let view = RecordView::parse(record).map_err(raise)?;
@@ -330,7 +337,8 @@ impl ReceivedMessage {
         let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
         let namespace = Namespace::new(namespace).map_err(raise)?;
         let shown = Shown { namespace, origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
-        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), Decoding::new(limits, None), shown)))
+        let decoding = Decoding::new(limits, decode.map(Arc::new));
+        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), decoding, shown)))
     }
 }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from rocketpy.base.clock import monotonic
 from rocketpy.producing.transaction import Decision
 from rocketpy.spark.sink.progress import Progress
 from rocketpy.spark.sink.rows import ROW_PROPERTY
@@ -34,7 +34,7 @@ class Answers:
         """Answers for a message."""
         write, batch, _ = message.properties[ROW_PROPERTY].split("/", 2)
         key = (write, int(batch))
-        if key not in self._known and time.monotonic() >= self._open_until.get(key, 0):
+        if key not in self._known and monotonic() >= self._open_until.get(key, 0):
             self._look_up(key)
         if key not in self._known:
             return Decision.UNKNOWN
@@ -43,7 +43,7 @@ class Answers:
     def _look_up(self, key: tuple[str, int]) -> None:
         delivered = self._delivered(*key)
         if delivered is None:
-            self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
+            self._open_until = {key: monotonic() + LOOK_AGAIN_SECONDS}
             return
         while len(self._known) >= MOST_BATCHES:
             del self._known[next(iter(self._known))]

@@ -57,6 +57,7 @@ _OWN = (
     "write_id",
     "retry_timeout",
     "exactly_once",
+    "drop_reserved_properties",
 )
 
 
@@ -71,6 +72,8 @@ class SinkOptions:
         progress_topic: Topic of the records by which a repeated batch finds rows sent before; None for none.
         write_id: Id of a batch write: a repeated write with this id sends only the missing rows. None: a new id.
         exactly_once: Whether rows are half messages that the driver commits after it recorded its decision.
+        drops_reserved: Whether reserved properties of rows that were read are dropped; tag, keys and order key among
+            them become those of the new message.
         retry_seconds: Timeout for retries of a task while brokers are unreachable, in seconds.
         client: Options of the producer.
     """
@@ -81,6 +84,7 @@ class SinkOptions:
     progress_topic: str | None = PROGRESS_TOPIC
     write_id: str | None = None
     exactly_once: bool = False
+    drops_reserved: bool = False
     retry_seconds: float = DEFAULT_RETRY_SECONDS
     client: Mapping[str, Any] = field(default_factory=dict)
 
@@ -134,6 +138,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         progress_topic=progress or None,
         write_id=write_id,
         exactly_once=exactly_once,
+        drops_reserved=boolean_of(given, "drop_reserved_properties", default=False),
         retry_seconds=seconds_of("retry_timeout", given.get("retry_timeout", str(DEFAULT_RETRY_SECONDS))),
         client=defaults | _client(options),
     )

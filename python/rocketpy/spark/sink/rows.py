@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rocketpy._rocketpy import split_keys
+from rocketpy._rocketpy import is_reserved_property, split_keys
 from rocketpy.errors import RocketPyError
 from rocketpy.message import Message
 
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 ROW_PROPERTY = "ROCKETPY_ROW"
 """Property of every message of a sink: write, batch, partition and digest of its row, joined by `/`."""
+
+
+ORDER_KEY = "__SHARDINGKEY"
+OWN = (ROW_PROPERTY, ORDER_KEY)
+"""Properties that a new message gets again."""
+RESERVED = "reserved for the system"
+"""Part of the error of a message with a reserved property."""
+READ_BEFORE = (
+    'rows that were read have the properties of the system: drop them with .option("dropReservedProperties", "true")'
+)
 
 
 class WriteError(RocketPyError):
@@ -74,11 +84,12 @@ class RowMaker:
     same when the batch is repeated, even if a shuffle hands the rows over in another order.
     """
 
-    def __init__(self, place: Place, fixed: Mapping[str, Any], *, with_ids: bool) -> None:
+    def __init__(self, place: Place, fixed: Mapping[str, Any], *, with_ids: bool, drops_reserved: bool = False) -> None:
         self._place = place
         self._prefix = place.prefix
         self._fixed = fixed
         self._with_ids = with_ids
+        self._drops_reserved = drops_reserved
         self._seen: dict[str, int] = {}
         self._next = 0
 
@@ -110,6 +121,8 @@ class RowMaker:
                 if topic is None:
                     raise ValueError("its topic is null")
                 properties: dict[str, str] | None = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
+                if properties and self._drops_reserved:
+                    tag, keys, order_key = taken_over(properties, tag, keys, order_key)
                 row_id = None
                 if self._with_ids:
                     row_id = self._id(content, fields, sorted(properties.items()) if properties else None)
@@ -128,13 +141,26 @@ class RowMaker:
                 )
                 add(Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id))
         except (RocketPyError, TypeError, ValueError) as error:
-            raise WriteError(f"{self._place.row(first + len(made))}: {error}") from error
+            hint = error.hint if isinstance(error, RocketPyError) else None
+            if RESERVED in str(error):
+                hint = READ_BEFORE
+            raise WriteError(f"{self._place.row(first + len(made))}: {error}", hint=hint) from error
         self._next += len(made)
         return made
 
-    @staticmethod
-    def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-        values: list[Any] = batch.column(name).to_pylist()
+    def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        column = batch.column(name)
+        if name == "deliver_at":
+            return seconds_of_times(column)  # Python has no years after 9999
+        try:
+            values: list[Any] = column.to_pylist()
+        except ValueError:  # text that is not UTF-8
+            for index, value in enumerate(column):
+                try:
+                    value.as_py()
+                except ValueError as error:
+                    raise WriteError(f"{self._place.row(self._next + index)}: column {name}: {error}") from error
+            raise
         return values
 
     def _id(self, body: bytes, fields: list[Any], properties: list[tuple[str, str]] | None) -> str:
@@ -145,3 +171,40 @@ class RowMaker:
         earlier = self._seen.get(row_id, 0)
         self._seen[row_id] = earlier + 1
         return f"{row_id}.{earlier}" if earlier else row_id
+
+
+def taken_over(
+    properties: dict[str, str], tag: str | None, keys: Any, order_key: str | None
+) -> tuple[str | None, Any, str | None]:
+    """Drops the reserved properties of a row that was read.
+
+    Args:
+        properties: Properties of the row; those of users stay.
+        tag: Tag of the row; None for that of the properties.
+        keys: Keys of the row; None for those of the properties.
+        order_key: Order key of the row; None for that of the properties.
+
+    Returns:
+        Tag, keys and order key of the new message.
+
+    Examples:
+        >>> row = {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "7F", "color": "red"}
+        >>> taken_over(row, None, None, None), row
+        (('a', 'k1 k2', None), {'color': 'red'})
+    """
+    taken = tuple(
+        properties.get(name) if given is None else given
+        for name, given in (("TAGS", tag), ("KEYS", keys), (ORDER_KEY, order_key))
+    )
+    for name in [name for name in properties if name in OWN or is_reserved_property(name)]:
+        del properties[name]
+    tag, keys, order_key = taken
+    return tag, keys, order_key
+
+
+def seconds_of_times(column: pa.Array) -> list[float | None]:
+    """Converts timestamps to seconds since 1970; a datetime would end with the year 9999."""
+    import pyarrow as pa
+
+    micros: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return [None if one is None else one / 1_000_000 for one in micros]

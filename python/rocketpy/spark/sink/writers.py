@@ -204,7 +204,12 @@ class TaskSink:
             raise
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        maker = RowMaker(self._place, self._options.fixed, with_ids=self._progress is not None)
+        maker = RowMaker(
+            self._place,
+            self._options.fixed,
+            with_ids=self._progress is not None,
+            drops_reserved=self._options.drops_reserved,
+        )
         earlier, stored = None, set[str]()
         sent = skipped = 0
         for batch in batches:
