@@ -1,8 +1,7 @@
-"""The job of the demo, as a function and by spark-submit."""
+"""The job of the demo, as a function and as a program."""
 
 import json
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pandas
@@ -101,20 +100,10 @@ def test_a_stream_reads_from_a_cluster_alone(capsys, source):
     assert "--name-server" in capsys.readouterr().err
 
 
-def test_spark_submit_runs_it(flights, rocketpy_server, tmp_path):
-    submit = Path(sys.executable).with_name("spark-submit")
-    command = [
-        submit,
-        "--master",
-        "local[2]",
-        "--conf",
-        "spark.ui.enabled=false",
-        "--conf",
-        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        ROOT / "spark" / "flight_delays.py",
-        *("--path", rocketpy_server.path, "--topic", flights, "--out", tmp_path / "out"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "mean_departure_delay" in done.stdout
+def test_its_program_runs_in_the_session_that_is_there(spark, flights, rocketpy_server, tmp_path, monkeypatch, capsys):
+    """As it is; test_job.py gives one to spark-submit."""
+    given = ["--path", rocketpy_server.path, "--topic", flights, "--out", tmp_path / "out"]
+    monkeypatch.setattr("sys.argv", ["flight_delays.py", *map(str, given)])
+    runpy.run_path(str(ROOT / "spark" / "flight_delays.py"), run_name="__main__")
+    assert "mean_departure_delay" in capsys.readouterr().out
     assert (tmp_path / "out" / "delays.parquet" / "_SUCCESS").exists()

@@ -109,7 +109,7 @@ def test_each_job_has_a_script_help_and_a_section_in_the_docs(job, capsys):
     assert "no such option" in capsys.readouterr().err.lower()
 
 
-def test_a_job_that_a_program_calls_leaves_its_log_levels_alone():
+def test_a_job_that_a_program_calls_leaves_its_log_levels_alone(spark):
     assert audit.main(["--topic", "flights", "--path", "no-such-folder"]) != 0
     assert logging.getLogger("rocketpy.client").level == logging.NOTSET
 
