@@ -16,6 +16,7 @@ mod advertised;
 mod blocking;
 mod broker;
 mod call;
+mod challenge;
 mod clock_steps;
 mod config;
 mod config_file;

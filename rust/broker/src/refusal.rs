@@ -1,6 +1,7 @@
 //! Why a request is refused, and the answer that says so.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use rocketpy_env::EnvError;
@@ -161,6 +162,10 @@ pub(crate) enum Refusal {
     Diverged { broker: String, id: u64 },
     #[error("cannot change the role of this broker: {why}")]
     NoRoleChange { why: String },
+    #[error(
+        "role change refused for {peer}: set the token of haTokenFile (`--token-file`), or run the command on the machine of the broker"
+    )]
+    RoleNotProved { peer: IpAddr },
     #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
@@ -362,6 +367,7 @@ impl Refusal {
 
     /// Whether the message is longer than a record or a file of the log can be.
     pub(crate) fn is_too_long(&self) -> bool {
+                | Self::RoleNotProved { .. }
         matches!(
             self,
             Self::PropertiesTooLong { .. }
