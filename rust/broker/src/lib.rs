@@ -44,6 +44,7 @@ mod role;
 mod role_change;
 mod role_order;
 mod service;
+mod shares;
 mod slave;
 mod stats;
 #[cfg(feature = "sim")]

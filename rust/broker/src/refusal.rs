@@ -174,11 +174,13 @@ pub(crate) enum Refusal {
     BrokerNotReadable { broker: String, permission: i32 },
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
-    #[error("{limit} requests are already held (maxHeldPulls); try again later")]
+    #[error("held requests exceed {limit} (maxHeldPulls), or the share of one connection; try again later")]
     TooManyHeld { limit: usize },
     #[error("held requests would exceed {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
-    #[error("{limit} requests already wait for the disk; try again later")]
+    #[error(
+        "requests that wait for the disk exceed {limit}, or the share of one connection; try again later"
+    )]
     DiskReads { limit: usize },
     #[error(transparent)]
     Memory(#[from] NoMemory),
@@ -272,6 +274,8 @@ pub(crate) enum Refusal {
     MemberGone { client_id: String, reason: String },
     #[error("{limit} requests already wait for members of groups; try again later")]
     TooManyForwarded { limit: usize },
+    #[error("{taken} requests already wait for answers of client {client_id}; try again later")]
+    ManyForwardedTo { client_id: String, taken: usize },
     #[error("no member of producer group {group} is online")]
     ProducerOffline { group: String },
     #[error(
@@ -323,6 +327,7 @@ impl Refusal {
             | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyForwarded { .. }
+            | Self::ManyForwardedTo { .. }
             | Self::TooManyReplies { .. }
             | Self::PendingRecalls { .. }
             | Self::RecallsOfSecond { .. }
@@ -362,12 +367,12 @@ impl Refusal {
                 | Self::BrokerTopic { .. }
                 | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
+                | Self::RoleNotProved { .. }
         )
     }
 
     /// Whether the message is longer than a record or a file of the log can be.
     pub(crate) fn is_too_long(&self) -> bool {
-                | Self::RoleNotProved { .. }
         matches!(
             self,
             Self::PropertiesTooLong { .. }

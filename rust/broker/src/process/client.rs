@@ -96,6 +96,7 @@ fn send_rebalance_notices(desk: &Desk, group: &str) {
 /// Removes an ended connection from its groups.
 pub(super) fn disconnected(desk: &Desk, connection_id: u64) {
     desk.members.offsets().disconnected(connection_id);
+    desk.rooms.disconnected(connection_id);
     for group in desk.members.clients().disconnected(connection_id) {
         send_rebalance_notices(desk, &group);
     }
