@@ -5,18 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy import Admin
+from rocketpy import AccessDeniedError, Admin
 from rocketpy.cli import ha
+from rocketpy.console.exits import CommandError
 from waiting import wait_until
 
 
 def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     names = start("namesrv", "--port", "0").name_server
+    token = tmp_path / "token"
+    token.write_text("secret\n")
 
     processes = {}
 
     def broker(name: str, *flags: str) -> str:
-        flags = ("--name-server", names, "--broker-name", "pair", "--port", "0", *flags)
+        flags = (*f"--name-server {names} --broker-name pair --port 0 --set haTokenFile={token}".split(), *flags)
         process = start("broker", str(tmp_path / name), *flags)
         processes[process.ready["broker"]] = process
         return process.ready["broker"]
@@ -42,7 +45,7 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     refused = command("ha", "promote", second, name_server=names, code=None).stderr
     assert f"the master at {first} answers" in refused
     command("ha", "promote", "127.0.0.1:1", name_server=names, code=None)
-    assert "is a slave now" in command("ha", "demote", first, name_server=names).stdout
+    assert "is a slave now" in command("ha", "demote", first, "--token-file", str(token), name_server=names).stdout
     assert "is the master now" in command("ha", "promote", second, "--sync", name_server=names).stdout
     wait_until(lambda: follows(1), "the former master follows")
     command("produce", "orders", stdin="two\n", name_server=names)
@@ -59,6 +62,20 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
         return "`rocketpy ha status`" in error and "`rocketpy ha promote`" in error
 
     wait_until(only_a_slave_is_left, "the name server knows that the master is gone")
+
+
+def test_a_role_change_from_another_machine_needs_the_token_file(command, tmp_path: Path):
+    with pytest.raises(CommandError) as refused, ha.refused("10.0.0.2:10911", "way out"):
+        raise AccessDeniedError("role change refused for 10.0.0.9")
+    assert "--token-file" in refused.value.hint
+
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    for path, problem in [(tmp_path / "missing", "cannot read the token file"), (empty, "token file is empty")]:
+        for verb in ("promote", "demote"):
+            error = command("ha", verb, "127.0.0.1:1", "--token-file", str(path), code=2).stderr
+            assert problem in error
+            assert "haTokenFile" in error
 
 
 @pytest.mark.parametrize("address", ["pair", "127.0.0.1", "127.0.0.1:", ":10911"])

@@ -490,7 +490,7 @@ class AdminCalls(DeadLetterCalls):
         """
         return await self._ask(self._native_admin().ha_status, address)
 
-    async def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
+    async def promote(self, address: str, *, sync: bool = False, force: bool = False, token: str | None = None) -> None:
         """Promotes a slave to the master of its broker name.
 
         Returns when the promotion has begun; `ha_status` shows its end.
@@ -504,14 +504,18 @@ class AdminCalls(DeadLetterCalls):
             sync: Whether sends to the new master wait for slaves (SYNC_MASTER).
             force: Whether to skip the checks that no master of its name answers and that no other slave has more of the
                 log. Two masters write diverging logs.
+            token: Token in the broker's `haTokenFile`, without surrounding whitespace. The broker requires it from a
+                program on another machine. The token itself is not sent.
 
         Raises:
             RefusedError: A master answers, another slave has more of the log, no name server reports the brokers of the
-                name, or the broker is already a master.
+                name, the broker is already a master, or the program runs on another machine without the token.
         """
-        await self._ask(self._native_admin().change_role, address, master_role(sync), None, force)
+        await self._ask(self._native_admin().change_role, address, master_role(sync), None, force, token)
 
-    async def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
+    async def demote(
+        self, address: str, *, broker_id: int | None = None, force: bool = False, token: str | None = None
+    ) -> None:
         """Demotes a master to a slave of its broker name: the reverse of `promote`.
 
         The broker refuses messages, and waits up to 10 s until a slave has the whole log. The call waits as long as
@@ -522,9 +526,10 @@ class AdminCalls(DeadLetterCalls):
             broker_id: Broker id as a slave, from 1; default: the smallest free id.
             force: Whether to skip the wait for a slave. Messages that no slave has cannot be read while this broker is
                 not a master.
+            token: As for `promote`.
 
         Raises:
-            RefusedError: No slave had the whole log within 10 s, and the broker accepts messages again; or the broker
-                is already a slave.
+            RefusedError: No slave had the whole log within 10 s, and the broker accepts messages again; the broker is
+                already a slave; or the program runs on another machine without the token.
         """
-        await self._ask(self._native_admin().change_role, address, "SLAVE", broker_id, force)
+        await self._ask(self._native_admin().change_role, address, "SLAVE", broker_id, force, token)

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
+from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
 from rocketpy.base.clock import monotonic
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
@@ -79,6 +80,15 @@ def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
     return row | {"slave_end": found.end, "why": found.not_followed or "not connected to a master"}
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="ROCKETPY_HA_TOKEN_FILE",
+        metavar="FILE",
+        help="File with the token of the broker's haTokenFile. Required from another machine than the broker's.",
+    ),
+]
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the broker; see `rocketpy ha status`.")]
 ROLE_SECONDS = 90
 """Timeout for a broker to stop and to start in its new role."""
@@ -93,6 +103,7 @@ def promote(
     force: Annotated[
         bool, typer.Option("--force", help="Do not check for another running master or a slave with more messages.")
     ] = False,
+    token_file: TokenFile = None,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Promote a slave to master of its broker name. Refused while another master answers.
@@ -101,9 +112,10 @@ def promote(
     configuration.
     """
     check_port(address)
+    token = token_in(token_file)
     with Admin(name_servers=name_server, **WAITING) as admin:
         with refused(address, "demote or stop a master before another one is promoted"):
-            admin.promote(address, sync=sync, force=force)
+            admin.promote(address, sync=sync, force=force, token=token)
             wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
 
@@ -119,15 +131,35 @@ def demote(
             "--force", help="Do not wait until a slave has the whole log: messages that no slave has are lost."
         ),
     ] = False,
+    token_file: TokenFile = None,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Demote a master to slave of its broker name, once a slave has its whole log. It accepts no messages any more."""
     check_port(address)
+    token = token_in(token_file)
     with Admin(name_servers=name_server, **WAITING) as admin:
         with refused(address, "a slave must follow this master and have its whole log"):
-            admin.demote(address, broker_id=broker_id, force=force)
+            admin.demote(address, broker_id=broker_id, force=force, token=token)
             wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
+
+
+def token_in(path: Path | None) -> str | None:
+    """Reads a token as brokers do: UTF-8 without surrounding whitespace.
+
+    Raises:
+        CommandError: The file cannot be read, or is empty.
+    """
+    if path is None:
+        return None
+    hint = "name the file that haTokenFile of the broker names"
+    try:
+        token = path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise CommandError(f"cannot read the token file: {error}", ExitCode.USAGE, hint) from error
+    if not token:
+        raise CommandError(f"token file is empty: {path}", ExitCode.USAGE, hint)
+    return token
 
 
 def check_port(address: str) -> None:
@@ -153,6 +185,9 @@ def refused(address: str, way_out: str) -> Generator[None]:
         raise
     except NotSupportedError as error:
         hint = f"{address} is not a RocketPy broker, perhaps a name server; `rocketpy ha status` shows the brokers"
+        raise CommandError(str(error), ExitCode.REFUSED, hint) from error
+    except AccessDeniedError as error:
+        hint = "add --token-file with the file of the broker's haTokenFile, or run the command on the broker's machine"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error
     except RefusedError as error:
         hint = f"`rocketpy ha status` shows the roles; {way_out}. --force skips this check"

@@ -90,7 +90,7 @@ impl Broker {
             config.store.begin_at = Some(begin);
         }
         let role = Arc::new(RoleCell::new(Role::of_id(config.broker_id)));
-        let registrar = registrar(&config, &endpoints, role.clone());
+        let registrar = registrar(&config, &endpoints, role.clone())?;
         let (parts, past) = open(config, role, registrar.clone(), &endpoints.advertised).await?;
         let started = start_serving(&parts, past, registrar.clone(), endpoints, (address, slave_listener));
         let (desk, server, vip_server, failed) = started.inspect_err(|_| close(parts.ground.store()))?;
@@ -275,20 +275,29 @@ fn endpoints(
 }
 
 /// The name servers of the broker, if it has any.
-fn registrar(config: &BrokerConfig, endpoints: &Endpoints, role: Arc<RoleCell>) -> Option<Arc<Registrar>> {
+///
+/// # Errors
+/// The token cannot be read.
+fn registrar(
+    config: &BrokerConfig,
+    endpoints: &Endpoints,
+    role: Arc<RoleCell>,
+) -> Result<Option<Arc<Registrar>>, BrokerError> {
     if config.name_servers.is_empty() {
-        return None;
+        return Ok(None);
     }
+    let token = config.replication.token()?;
     let identity = Identity {
         cluster_name: config.cluster_name.clone(),
         broker_name: config.broker_name.clone(),
         broker_addr: endpoints.advertised.address(),
         ha_addr: endpoints.slaves.clone().unwrap_or_default(),
+        member_proof: token.map(|token| token.of_member(&config.broker_name)),
         period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
         timeout: config.register_timeout,
     };
     let client = Client::new(ClientConfig::default());
-    Some(Arc::new(Registrar::new(client, &config.name_servers, identity, role)))
+    Ok(Some(Arc::new(Registrar::new(client, &config.name_servers, identity, role))))
 }
 
 /// Opens the store and the parts over it, on threads that serve no connections.
@@ -353,7 +362,7 @@ fn start_serving(
     let peers = Peers::new(parts.slaves.clone(), past);
     let orders = watch::Sender::default();
     let replication = Replication::start(ground, &peers, &advertised, slave_listener, &orders)?;
-    let metadata = Arc::new(MasterMetadata::new(parts, peers.master().clone()));
+    let metadata = Arc::new(MasterMetadata::new(parts, peers.master().clone(), peers.token_of_master()));
     let role_changes = Arc::new(RoleChanges::new(
         ground.clone(),
         advertised,

@@ -115,7 +115,7 @@ pub(crate) fn read_aside<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
     then: impl FnOnce(T, Reply) + Send + 'static,
 ) {
-    let place = match reads.enter() {
+    let place = match reads.enter(reply.connection().id()) {
         Ok(place) => place,
         Err(refusal) => return finish(Err(refusal), reply),
     };

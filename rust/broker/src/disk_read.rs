@@ -1,7 +1,6 @@
 //! Reads that wait for the disk, apart from the threads that serve connections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rocketpy_env::give_way;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -10,11 +9,16 @@ use tokio::task::spawn_blocking;
 
 use crate::blocking::aside;
 use crate::refusal::Refusal;
+use crate::shares::{self, Bounds, Shares};
 
 /// Maximum number of reads that run at a time, each on a thread. More would only wait for each other at the disk.
 pub(crate) const MAX_RUNNING: usize = 16;
 /// Maximum number of reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
+/// Stands for the connections of requests that know none.
+pub(crate) const NO_CONNECTION: u64 = u64::MAX;
+/// Reads of one connection: no more than are free, so that a client that reads many queues leaves room for others.
+const OF_A_CONNECTION: Bounds = Bounds { most: MAX_WAITING, part: 1 };
 
 /// Threads that give way to those that serve connections.
 #[derive(Debug)]
@@ -46,9 +50,8 @@ impl Drop for LowThreads {
 #[derive(Debug)]
 pub(crate) struct DiskReads {
     turns: Arc<Semaphore>,
-    /// How many were let in and are not done.
-    waiting: Arc<AtomicUsize>,
-    limit: usize,
+    /// Those that were let in and are not done.
+    waiting: Arc<Shares>,
     /// `None`: threads of the runtime that asks.
     low: Option<LowThreads>,
     #[cfg(test)]
@@ -59,16 +62,10 @@ pub(crate) struct DiskReads {
 #[derive(Debug)]
 pub(crate) struct Place {
     turns: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
+    _waiting: shares::Place,
     low: Option<Handle>,
     #[cfg(test)]
     gate: Arc<crate::testing::Gate>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Waits for a turn and reads from the disk, on a thread that serves no connections.
@@ -77,9 +74,10 @@ impl Drop for Place {
 /// Too many wait.
 pub(crate) async fn look_up_aside<T: Send + 'static>(
     look_ups: &DiskReads,
+    connection_id: u64,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    let place = look_ups.enter()?;
+    let place = look_ups.enter(connection_id)?;
     Ok(aside(place.in_turn(read).await).await)
 }
 
@@ -97,8 +95,7 @@ impl DiskReads {
     fn with_limit(limit: usize) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(MAX_RUNNING)),
-            waiting: Arc::default(),
-            limit,
+            waiting: Shares::new(limit, OF_A_CONNECTION),
             low: None,
             #[cfg(test)]
             gate: Arc::default(),
@@ -108,20 +105,19 @@ impl DiskReads {
     /// How many were let in and are not done.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        self.waiting.taken()
     }
 
-    /// Lets a read in.
+    /// Lets a read of a connection in.
     ///
     /// # Errors
-    /// [`Refusal::DiskReads`] when too many are there.
-    pub(crate) fn enter(&self) -> Result<Place, Refusal> {
-        let more = |waiting: usize| (waiting < self.limit).then_some(waiting + 1);
-        let entered = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        entered.map_err(|_| Refusal::DiskReads { limit: self.limit })?;
+    /// [`Refusal::DiskReads`] when too many are there, in all or of the connection.
+    pub(crate) fn enter(&self, connection_id: u64) -> Result<Place, Refusal> {
+        let waiting = self.waiting.take(connection_id);
+        let waiting = waiting.map_err(|_| Refusal::DiskReads { limit: self.waiting.limit() })?;
         Ok(Place {
             turns: self.turns.clone(),
-            waiting: self.waiting.clone(),
+            _waiting: waiting,
             low: self.low.as_ref().map(LowThreads::handle),
             #[cfg(test)]
             gate: self.gate.clone(),
@@ -161,6 +157,8 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use rocketpy_env::{Disk, RealDisk};
 
     use super::*;
@@ -173,7 +171,7 @@ mod tests {
         reads.gate.close();
         let started: Vec<_> = (0..MAX_RUNNING + 2)
             .map(|number| {
-                let (place, running) = (reads.enter().unwrap(), running.clone());
+                let (place, running) = (reads.enter(number as u64).unwrap(), running.clone());
                 tokio::spawn(place.read(move || {
                     let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
                     running.fetch_sub(1, Ordering::SeqCst);
@@ -182,7 +180,7 @@ mod tests {
             })
             .collect();
         until("all turns are taken", || reads.turns.available_permits() == 0).await;
-        assert!(matches!(reads.enter(), Err(Refusal::DiskReads { limit }) if limit == MAX_RUNNING + 2));
+        assert!(matches!(reads.enter(99), Err(Refusal::DiskReads { limit }) if limit == MAX_RUNNING + 2));
         assert_eq!(reads.waiting(), MAX_RUNNING + 2);
         reads.gate.open();
         for (number, read) in started.into_iter().enumerate() {
@@ -203,14 +201,22 @@ mod tests {
             after_name.split_ascii_whitespace().nth(16).unwrap().parse().unwrap()
         }
         let reads = DiskReads::giving_way();
-        let reading = reads.enter().unwrap().read(nice).await.unwrap();
+        let reading = reads.enter(1).unwrap().read(nice).await.unwrap();
         assert!(reading > nice() || reading == 19, "{reading} beside {}", nice());
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_many_reads_leaves_room_for_others() {
+        let reads = DiskReads::new();
+        let greedy: Vec<_> = std::iter::from_fn(|| reads.enter(1).ok()).collect();
+        assert_eq!(greedy.len(), MAX_WAITING / 2);
+        assert!(reads.enter(2).is_ok());
     }
 
     #[tokio::test]
     async fn a_read_that_panics_gives_its_place_and_its_turn_back() {
         let reads = DiskReads::with_limit(1);
-        let place = reads.enter().unwrap();
+        let place = reads.enter(1).unwrap();
         assert!(place.read(|| panic!("on purpose")).await.is_none());
         assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, MAX_RUNNING));
     }

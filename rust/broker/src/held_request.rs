@@ -86,7 +86,7 @@ pub(crate) struct HeldLimits {
 /// Why a request cannot be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// As many are held as may be.
+    /// As many are held as may be, in all or of the connection.
     Requests { limit: usize },
     /// With this one those that wait for the same would take more memory than they may.
     Bytes { limit: usize },
@@ -106,6 +106,10 @@ const INDEX_BYTES: usize = 1024;
 /// takes requests out, or waits while another one does.
 const STEP_REQUESTS: usize = 1024;
 const STEP_BYTES: usize = 2 << 20;
+
+/// Number of requests that each connection may have while there is room. Beyond it no connection has more than are free, so that one with many
+/// leaves room for others.
+const OF_ANY_CONNECTION: usize = 16;
 
 /// Requests that were taken out together.
 #[derive(Debug)]
@@ -213,7 +217,7 @@ impl<W: Waiter> HeldRequests<W> {
             Ok(memory) => memory,
             Err(no_memory) => return Err(Box::new((held, NoRoom::Memory(no_memory)))),
         };
-        let add = |state: &mut State<W>| match state.check_room(&held.waiter, bytes, self.limits) {
+        let add = |state: &mut State<W>| match state.check_room(&held, bytes, self.limits) {
             Ok(()) => Ok(state.insert(Entry { held, bytes, _memory: memory })),
             Err(no_room) => Err(Box::new((held, no_room))),
         };
@@ -366,9 +370,11 @@ impl<W> Default for State<W> {
 }
 
 impl<W: Waiter> State<W> {
-    fn check_room(&mut self, waiter: &W, bytes: usize, limits: HeldLimits) -> Result<(), NoRoom> {
-        let usage = *self.usage(waiter);
-        if usage.requests >= limits.requests {
+    fn check_room(&mut self, held: &Held<W>, bytes: usize, limits: HeldLimits) -> Result<(), NoRoom> {
+        let usage = *self.usage(&held.waiter);
+        let free = limits.requests.saturating_sub(usage.requests);
+        let of_connection = self.by_connection.get(&held.reply.connection().id()).map_or(0, BTreeSet::len);
+        if free == 0 || of_connection >= free.max(OF_ANY_CONNECTION) {
             return Err(NoRoom::Requests { limit: limits.requests });
         }
         if usage.bytes.saturating_add(bytes) > limits.bytes {

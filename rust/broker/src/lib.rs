@@ -16,6 +16,7 @@ mod advertised;
 mod blocking;
 mod broker;
 mod call;
+mod challenge;
 mod clock_steps;
 mod config;
 mod config_file;
@@ -43,6 +44,7 @@ mod role;
 mod role_change;
 mod role_order;
 mod service;
+mod shares;
 mod slave;
 #[cfg(feature = "sim")]
 mod stepped;

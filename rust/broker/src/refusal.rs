@@ -1,6 +1,7 @@
 //! Why a request is refused, and the answer that says so.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use rocketpy_env::EnvError;
@@ -161,6 +162,10 @@ pub(crate) enum Refusal {
     Diverged { broker: String, id: u64 },
     #[error("cannot change the role of this broker: {why}")]
     NoRoleChange { why: String },
+    #[error(
+        "role change refused for {peer}: set the token of haTokenFile (`--token-file`), or run the command on the machine of the broker"
+    )]
+    RoleNotProved { peer: IpAddr },
     #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
@@ -169,11 +174,13 @@ pub(crate) enum Refusal {
     BrokerNotReadable { broker: String, permission: i32 },
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
-    #[error("{limit} requests are already held (maxHeldPulls); try again later")]
+    #[error("held requests exceed {limit} (maxHeldPulls), or the share of one connection; try again later")]
     TooManyHeld { limit: usize },
     #[error("held requests would exceed {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
-    #[error("{limit} requests already wait for the disk; try again later")]
+    #[error(
+        "requests that wait for the disk exceed {limit}, or the share of one connection; try again later"
+    )]
     DiskReads { limit: usize },
     #[error(transparent)]
     Memory(#[from] NoMemory),
@@ -267,6 +274,8 @@ pub(crate) enum Refusal {
     MemberGone { client_id: String, reason: String },
     #[error("{limit} requests already wait for members of groups; try again later")]
     TooManyForwarded { limit: usize },
+    #[error("{taken} requests already wait for answers of client {client_id}; try again later")]
+    ManyForwardedTo { client_id: String, taken: usize },
     #[error("no member of producer group {group} is online")]
     ProducerOffline { group: String },
     #[error(
@@ -318,6 +327,7 @@ impl Refusal {
             | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyForwarded { .. }
+            | Self::ManyForwardedTo { .. }
             | Self::TooManyReplies { .. }
             | Self::PendingRecalls { .. }
             | Self::RecallsOfSecond { .. }
@@ -357,6 +367,7 @@ impl Refusal {
                 | Self::BrokerTopic { .. }
                 | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
+                | Self::RoleNotProved { .. }
         )
     }
 

@@ -8,15 +8,16 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_env::{RealDisk, random_u64};
+use rocketpy_env::RealDisk;
 use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_model::{PhysicalOffset, perm, system};
 use rocketpy_protocol::body::{EpochInfo, HaRuntimeInfo};
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::{Command, json};
+use rocketpy_protocol::{Command, json, signature};
 use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_store::StoreConfig;
 use rocketpy_store::reader::StoreReader;
@@ -26,10 +27,11 @@ use tracing::{error, info, warn};
 
 use crate::advertised::Advertised;
 use crate::blocking::aside;
+use crate::challenge::{Challenge, random_text};
 use crate::config_file::ConfigFile;
 use crate::error::DivergedMaster;
 use crate::ground::Ground;
-use crate::ha::{EPOCHS, NONCE, PROOF, Past, Peers, Replication, STATUS, brokers_of};
+use crate::ha::{CHALLENGE, EPOCHS, LEAVE, NONCE, PROOF, Past, Peers, Replication, STATUS, brokers_of};
 use crate::refusal::Refusal;
 use crate::role_order::{FILE, Kept, RoleOrder};
 use crate::service::{Pace, Service, Work};
@@ -107,7 +109,7 @@ enum Other {
 /// The epochs of the log of a master that proves to know the token, if there is one, and whether it would become the slave of this broker.
 async fn master_log(client: &Client, address: &str, past: &Past<RealDisk>) -> Option<(Epochs, bool)> {
     let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
-    let nonce = format!("{:032x}", u128::from(random_u64()) << 64 | u128::from(random_u64()));
+    let nonce = random_text();
     asked.ext.push(NONCE, &nonce);
     asked.ext.push(EPOCHS, &past.epochs().to_json());
     let answer = client.call(address, asked, TIMEOUT).await.ok()?;
@@ -231,6 +233,8 @@ pub(crate) struct RoleChanges {
     orders: watch::Sender<Option<RoleOrder>>,
     /// Held by a command that is about to change the role.
     alone: tokio::sync::Mutex<()>,
+    /// What the next request for a change proves.
+    challenge: Challenge,
 }
 
 impl RoleChanges {
@@ -242,8 +246,32 @@ impl RoleChanges {
         metadata: Arc<MasterMetadata>,
         orders: watch::Sender<Option<RoleOrder>>,
     ) -> Self {
-        let alone = tokio::sync::Mutex::default();
-        Self { ground, advertised, peers, replication, metadata, orders, alone }
+        let (alone, challenge) = Default::default();
+        Self { ground, advertised, peers, replication, metadata, orders, alone, challenge }
+    }
+
+    /// The text that the next request for a change has to prove; `None` without a token.
+    pub(crate) fn challenge(&self) -> Option<String> {
+        self.peers.past().filter(|past| past.has_token()).map(|_| self.challenge.text())
+    }
+
+    /// Checks that a role change comes from this machine, or from somebody who knows the token. The addresses are both ends of its connection.
+    ///
+    /// # Errors
+    /// It comes from another machine, without a proof.
+    pub(crate) fn check_command(
+        &self,
+        (peer, own): (IpAddr, IpAddr),
+        wanted: &WantedRole,
+        proof: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let asked = wanted.text();
+        let is_proved =
+            |past: &Arc<Past<RealDisk>>| self.challenge.is_proved(past, &[asked.as_bytes()], proof);
+        if peer.is_loopback() || peer == own || self.peers.past().is_some_and(is_proved) {
+            return Ok(());
+        }
+        Err(Refusal::RoleNotProved { peer })
     }
 
     /// The threads that copy the log.
@@ -295,8 +323,14 @@ impl RoleChanges {
     /// acknowledge with it what the new one does not have.
     ///
     /// # Errors
-    /// This broker is a master, or its role is about to change.
-    pub(crate) fn leave_master(&self) -> Result<(), Refusal> {
+    /// The sender does not prove that it knows the token; this broker is a master, or its role is about to change.
+    pub(crate) fn leave_master(&self, proof: Option<&str>) -> Result<(), Refusal> {
+        let past = self.peers.past().filter(|past| past.has_token());
+        if past.is_some_and(|past| !self.challenge.is_proved(past, &[LEAVE], proof)) {
+            return Err(refused(
+                "the sender did not prove that it knows the token of haTokenFile".to_owned(),
+            ));
+        }
         if self.ground.role().is_master() {
             return Err(refused("this broker is a master".to_owned()));
         }
@@ -314,6 +348,18 @@ pub(crate) struct WantedRole {
     pub(crate) role: BrokerRole,
     pub(crate) broker_id: Option<i64>,
     pub(crate) is_forced: bool,
+}
+
+impl WantedRole {
+    /// What a command proves.
+    fn text(&self) -> String {
+        let role = json::to_vec(&self.role);
+        signature::role_change(
+            String::from_utf8_lossy(&role).trim_matches('"'),
+            self.broker_id,
+            self.is_forced,
+        )
+    }
 }
 
 /// The role of this name.
@@ -443,7 +489,7 @@ async fn check_other_slaves(client: &Client, changes: &RoleChanges, code: i32) -
     }
     let mut standing = Ok(());
     for address in slaves {
-        let found = match client.call(&address, Command::bare_request(code), TIMEOUT).await {
+        let found = match ask_slave(client, changes.peers.past(), &address, code).await {
             Ok(answer)
                 if [response::SUCCESS, response::REQUEST_CODE_NOT_SUPPORTED].contains(&answer.code) =>
             {
@@ -470,6 +516,24 @@ async fn check_other_slaves(client: &Client, changes: &RoleChanges, code: i32) -
         standing = standing.and(found);
     }
     standing
+}
+
+/// Sends GET_BROKER_HA_STATUS or LEAVE_MASTER to a slave, the latter with the proof that it wants.
+async fn ask_slave(
+    client: &Client,
+    past: Option<&Arc<Past<RealDisk>>>,
+    address: &str,
+    code: i32,
+) -> Result<Command, CallError> {
+    let mut asked = Command::bare_request(code);
+    if let Some(past) = past.filter(|past| past.has_token() && code == request::LEAVE_MASTER) {
+        let status =
+            client.call(address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await?;
+        let challenge = status.ext.get(CHALLENGE).unwrap_or_default();
+        let proof = past.prove(&[challenge.as_bytes(), LEAVE]).unwrap_or_default();
+        asked.ext.push(PROOF, &proof);
+    }
+    client.call(address, asked, TIMEOUT).await
 }
 
 /// The end of a log and its epochs, as a broker tells them.
@@ -567,3 +631,6 @@ async fn free_id(client: &Client, config: &BrokerConfig, mut taken: Vec<u64>) ->
     }
     (1..).find(|id| !taken.contains(id)).unwrap_or(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ use crate::advertised::Advertised;
 use crate::broker::write_tables;
 use crate::desk::{Desk, Endpoints};
 use crate::ground::hot_bytes;
-use crate::ha::{Peers, Replication};
+use crate::ha::{Past, Peers, Replication};
 use crate::parts::{Foundation, Parts};
 use crate::put::{Delay, NewMessage, Origin, Template, put};
 use crate::registration::{Identity, Registrar};
@@ -44,6 +44,7 @@ pub(crate) fn identity() -> Identity {
         broker_name: "b".to_owned(),
         broker_addr: "127.0.0.1:10911".to_owned(),
         ha_addr: "127.0.0.1:10912".to_owned(),
+        member_proof: None,
         period: PATIENCE,
         timeout: PATIENCE,
     }
@@ -150,13 +151,18 @@ impl TestBroker {
         let parts = Parts::open(foundation).unwrap();
         let advertised =
             Advertised { store_host, host: store_host.ip().to_string(), port: store_host.port() };
-        let peers = Peers::new(parts.slaves.clone(), None);
+        let config = parts.ground.config();
+        let past = config.replication.token().unwrap().map(|token| {
+            let names = (&*config.broker_name, config.broker_id);
+            Arc::new(Past::load(RealDisk, &config.store.root, names, Some(token), true).unwrap().unwrap())
+        });
+        let peers = Peers::new(parts.slaves.clone(), past);
         let role_changes = Arc::new(RoleChanges::new(
             parts.ground.clone(),
             advertised.clone(),
             peers.clone(),
             Replication::default(),
-            Arc::new(MasterMetadata::new(&parts, peers.master().clone())),
+            Arc::new(MasterMetadata::new(&parts, peers.master().clone(), peers.token_of_master())),
             watch::Sender::default(),
         ));
         let endpoints = Endpoints { advertised, slaves: None };

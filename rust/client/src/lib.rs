@@ -72,3 +72,4 @@ pub use trace::{
     TracedTransaction,
 };
 pub use traffic::Traffic;
+pub use wire::WantedRole;

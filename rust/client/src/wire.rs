@@ -19,7 +19,7 @@ use rocketpy_protocol::header::{
     SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader, key,
 };
-use rocketpy_protocol::{Command, Header, json};
+use rocketpy_protocol::{Command, Header, json, signature};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
@@ -233,9 +233,27 @@ pub(crate) fn ha_status() -> Command {
     Command::bare_request(request::GET_BROKER_HA_STATUS)
 }
 
-pub(crate) fn change_role(role: &str, broker_id: Option<i64>, force: bool) -> Command {
+/// The role that a broker is to have.
+#[derive(Debug, Clone, Copy)]
+pub struct WantedRole<'a> {
+    /// `ASYNC_MASTER`, `SYNC_MASTER` or `SLAVE`.
+    pub role: &'a str,
+    /// Of the slave; the smallest free one where it is missing.
+    pub broker_id: Option<i64>,
+    /// Whether guards are passed over.
+    pub force: bool,
+}
+
+pub(crate) fn change_role(WantedRole { role, broker_id, force }: WantedRole<'_>) -> Command {
     let header = ChangeBrokerRoleHeader { role, broker_id, force: force.then_some(true) };
     Command::request(request::CHANGE_BROKER_ROLE, &header)
+}
+
+/// Proves that the sender of a role change knows the token, by the challenge in the broker's answer to GET_BROKER_HA_STATUS.
+pub(crate) fn prove_role_change(asked: &mut Command, wanted: WantedRole<'_>, token: &str, status: &Command) {
+    let challenge = status.ext.get(key::CHALLENGE).unwrap_or_default();
+    let text = signature::role_change(wanted.role, wanted.broker_id, wanted.force);
+    asked.ext.push(key::PROOF, &signature::prove(token, &[challenge.as_bytes(), text.as_bytes()]));
 }
 
 pub(crate) fn runtime_info() -> Command {

@@ -10,7 +10,7 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::{NoMemory, ServerError};
 
-use crate::route::{NameTaken, NotRegistered};
+use crate::route::{AddressTaken, MemberNotProved, NameTaken, NotRegistered};
 
 /// Why a name server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +77,10 @@ pub(crate) enum Refusal {
     NotRegistered(#[from] NotRegistered),
     #[error(transparent)]
     NameTaken(#[from] NameTaken),
+    #[error(transparent)]
+    AddressTaken(#[from] AddressTaken),
+    #[error(transparent)]
+    MemberNotProved(#[from] MemberNotProved),
     #[error("no route for topic {topic}; create it with `rocketpy topic create {topic}`")]
     NoRoute { topic: String },
     #[error("no key {key} in namespace {namespace}")]
@@ -131,6 +135,8 @@ impl Refusal {
             | Self::Registration(_)
             | Self::NotRegistered(_)
             | Self::NameTaken(_)
+            | Self::AddressTaken(_)
+            | Self::MemberNotProved(_)
             | Self::Properties
             | Self::KvFull { .. }
             | Self::KvWrite(_)

@@ -20,7 +20,7 @@ use crate::config::NameServerConfig;
 use crate::error::{NameServerError, Refusal, head};
 use crate::handler::answer_with;
 use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
-use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
+use crate::route::{BrokerAddr, Caller, Queues, Registration, RouteTable};
 use crate::{answer, check, registration, settings};
 
 /// System flag of a topic: it is of a unit.
@@ -123,6 +123,7 @@ impl Processor {
         header: &header::RegisterBrokerRequestHeader<'_>,
     ) -> Answer {
         let id = check_identity(header)?;
+        header.member_proof.map_or(Ok(()), |proof| check::key("memberProof", proof))?;
         let compressed = header.compressed.unwrap_or(false);
         let table = registration::read(&request.body, compressed, header.body_crc32, request.version)?;
         let registration = Registration {
@@ -137,7 +138,8 @@ impl Processor {
             stated_topics: table.topics.len(),
             topics: check::good_topics(table.topics, [header.broker_name, header.cluster_name]),
             filter_servers: table.filter_servers.map(check::good_filter_servers),
-            connection_id: connection.id(),
+            from: caller(connection),
+            member_proof: header.member_proof.map(str::to_owned),
         };
         let registered = self.routes.register(registration, Instant::now())?;
         let mut answer = success(request).with_header(&header::RegisterBrokerResponseHeader {
@@ -202,23 +204,29 @@ impl Processor {
         }
     }
 
-    pub(crate) fn unregister(&self, Call { request, .. }: Call<'_>) -> Answer {
+    pub(crate) fn unregister(&self, Call { request, connection }: Call<'_>) -> Answer {
         let header = header::UnRegisterBrokerRequestHeader::read(&request.ext)?;
-        self.routes.unregister(&broker(header.cluster_name, header.broker_addr), header.broker_name);
+        let broker = broker(header.cluster_name, header.broker_addr);
+        let now = Instant::now();
+        if let Err(taken) = self.routes.unregister(&broker, header.broker_name, caller(connection), now) {
+            warn!(peer = %connection.peer(), addr = taken.addr, name = taken.name, "unregistration of another connection's broker rejected");
+            return Err(taken.into());
+        }
         Ok(success(request))
     }
 
-    pub(crate) fn heartbeat(&self, Call { request, .. }: Call<'_>) -> Answer {
+    pub(crate) fn heartbeat(&self, Call { request, connection }: Call<'_>) -> Answer {
         let header = header::BrokerHeartbeatRequestHeader::read(&request.ext)?;
-        self.routes.heartbeat(&broker(header.cluster_name, header.broker_addr), Instant::now());
+        let broker = broker(header.cluster_name, header.broker_addr);
+        self.routes.heartbeat(&broker, caller(connection), Instant::now());
         Ok(success(request))
     }
 
-    pub(crate) fn query_data_version(&self, Call { request, .. }: Call<'_>) -> Answer {
+    pub(crate) fn query_data_version(&self, Call { request, connection }: Call<'_>) -> Answer {
         let header = header::QueryDataVersionRequestHeader::read(&request.ext)?;
         let asked = json::from_slice(&request.body)?;
         let broker = broker(header.cluster_name, header.broker_addr);
-        let known = self.routes.query_version(&broker, asked, Instant::now());
+        let known = self.routes.query_version(&broker, caller(connection), asked, Instant::now());
         let changed = known != Some(asked);
         let mut answer = success(request).with_header(&header::QueryDataVersionResponseHeader { changed });
         if let Some(known) = known {
@@ -358,6 +366,10 @@ fn to_json(value: &impl serde::Serialize) -> Bytes {
 
 fn topic_list(request: &Command, topics: Vec<String>, addr: Option<String>) -> Command {
     with_json(request, &body::TopicList { topic_list: topics, broker_addr: addr })
+}
+
+fn caller(connection: &Connection) -> Caller {
+    Caller { connection_id: connection.id(), peer: connection.peer().ip().to_canonical() }
 }
 
 fn broker(cluster: &str, addr: &str) -> BrokerAddr {

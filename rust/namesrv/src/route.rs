@@ -21,12 +21,13 @@ mod taken;
 mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
-pub(crate) use taken::NameTaken;
+use taken::Members;
+pub(crate) use taken::{AddressTaken, Caller, MemberNotProved, NameTaken};
 
 /// Memory of an entry of the tables beside its name.
 const ENTRY_BYTES: usize = 192;
 /// Memory of a broker beside its topics.
-const BROKER_BYTES: usize = 2048;
+const BROKER_BYTES: usize = 4096;
 /// Longest silence of a broker that does not say how long it may be silent.
 pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -55,8 +56,10 @@ pub(crate) struct Registration {
     pub(crate) topics: Vec<TopicConfig>,
     /// `None` leaves the filter servers as they are.
     pub(crate) filter_servers: Option<Vec<String>>,
-    /// Number of the connection that it came by.
-    pub(crate) connection_id: u64,
+    /// The connection that it came by.
+    pub(crate) from: Caller,
+    /// Equal for all brokers of a name that know one token.
+    pub(crate) member_proof: Option<String>,
 }
 
 /// The answer to a registration: tells a slave where its master is.
@@ -114,7 +117,8 @@ struct Live {
     seen_at: Instant,
     timeout: Duration,
     data_version: DataVersion,
-    connection_id: u64,
+    from: Caller,
+    member_proof: Option<String>,
     ha_addr: String,
     memory: Option<Arc<Reservation>>,
 }
@@ -135,6 +139,7 @@ struct Tables {
     clusters: BTreeMap<String, BTreeSet<String>>,
     live: HashMap<BrokerAddr, Live>,
     filter_servers: HashMap<BrokerAddr, Vec<String>>,
+    members: Members,
 }
 
 impl RouteTable {
@@ -145,7 +150,7 @@ impl RouteTable {
     /// Applies a registration.
     ///
     /// # Errors
-    /// [`NotRegistered`], [`NameTaken`], or there is no memory for its topics; nothing has changed then.
+    /// [`NotRegistered`], [`NameTaken`], [`AddressTaken`], [`MemberNotProved`], or there is no memory for its topics; nothing has changed then.
     ///
     /// # Source
     /// docs/reference/protocol.md 2.2.1, rules 1 to 7.
@@ -154,13 +159,24 @@ impl RouteTable {
     }
 
     /// Removes a broker. False when its address is not registered under the name.
-    pub(crate) fn unregister(&self, broker: &BrokerAddr, name: &str) -> bool {
-        self.tables.write().unregister(broker, name)
+    ///
+    /// # Errors
+    /// The broker lives on another connection.
+    pub(crate) fn unregister(
+        &self,
+        broker: &BrokerAddr,
+        name: &str,
+        from: Caller,
+        now: Instant,
+    ) -> Result<bool, AddressTaken> {
+        let mut tables = self.tables.write();
+        tables.check_own(&broker.addr, from, now)?;
+        Ok(tables.unregister(broker, name))
     }
 
     /// Removes the brokers that registered by a connection which has ended. Returns how many.
     pub(crate) fn connection_closed(&self, connection_id: u64) -> usize {
-        let is_of_it = |live: &Live| live.connection_id == connection_id;
+        let is_of_it = |live: &Live| live.from.connection_id == connection_id;
         // Most connections are of clients: their ends must not hold up the questions for routes.
         if !self.tables.read().live.values().any(is_of_it) {
             return 0;
@@ -196,26 +212,27 @@ impl RouteTable {
                 "broker timed out, broker unregistered"
             );
         }
-        silent.into_iter().map(|(_, live)| live.connection_id).collect()
+        silent.into_iter().map(|(_, live)| live.from.connection_id).collect()
     }
 
-    /// Notes that a broker is alive. False when it is not registered.
-    pub(crate) fn heartbeat(&self, broker: &BrokerAddr, now: Instant) -> bool {
+    /// Notes that a broker is alive. False when it is not registered, or somebody else says so.
+    pub(crate) fn heartbeat(&self, broker: &BrokerAddr, from: Caller, now: Instant) -> bool {
         let mut tables = self.tables.write();
-        let live = tables.live.get_mut(broker);
+        let live = tables.live.get_mut(broker).filter(|live| live.is_near(from));
         live.map(|live| live.seen_at = now).is_some()
     }
 
-    /// The version of a broker's topic table that is known here. When it equals `asked`, the question counts as a heartbeat.
+    /// The version of a broker's topic table that is known here. When it equals `asked`, the question of the broker counts as a heartbeat.
     pub(crate) fn query_version(
         &self,
         broker: &BrokerAddr,
+        from: Caller,
         asked: DataVersion,
         now: Instant,
     ) -> Option<DataVersion> {
         let mut tables = self.tables.write();
         let live = tables.live.get_mut(broker)?;
-        if live.data_version == asked {
+        if live.data_version == asked && live.is_near(from) {
             live.seen_at = now;
         }
         Some(live.data_version)
@@ -282,7 +299,7 @@ impl Tables {
         memory: &TableMemory,
         now: Instant,
     ) -> Result<Registered, Refusal> {
-        self.check_name(&new, now)?;
+        self.check_newcomer(&new, now)?;
         let known = self.brokers.get(&new.name);
         // Rule 1: one address has one id. An address that changes its id is not registered under the new id yet.
         let old_addr = known.and_then(|group| group.addrs.get(&new.id)).cloned();
@@ -302,6 +319,7 @@ impl Tables {
             self.unregister(&new.broker, &other);
         }
         self.place(&new);
+        self.members.note(&new);
         self.take_topics(&new, old_addr.is_none(), std::mem::take(&mut added.topics));
         if old_addr.is_none() {
             info!(
@@ -406,7 +424,8 @@ impl Tables {
             seen_at: now,
             timeout: new.heartbeat_timeout.unwrap_or(DEFAULT_HEARTBEAT_TIMEOUT),
             data_version: new.data_version,
-            connection_id: new.connection_id,
+            from: new.from,
+            member_proof: new.member_proof,
             ha_addr: new.ha_addr,
             memory,
         };
@@ -434,6 +453,7 @@ impl Tables {
     }
 
     fn remove_name(&mut self, name: &str) {
+        self.members.remove(name);
         self.clusters.retain(|_, names| {
             names.remove(name);
             !names.is_empty()

@@ -55,6 +55,15 @@ pub fn is_proof(secret: &str, parts: &[&[u8]], proof: &str) -> bool {
     stated.is_some_and(|stated| parts_mac(secret, parts).verify_slice(&stated).is_ok())
 }
 
+/// First part of the proof of an answer to GET_BROKER_HA_STATUS.
+pub const STATUS: &[u8] = b"status";
+
+/// What a command for another role proves, behind the challenge of its broker.
+#[must_use]
+pub fn role_change(role: &str, broker_id: Option<i64>, force: bool) -> String {
+    format!("role change {role} {} {force}", broker_id.unwrap_or(-1))
+}
+
 fn parts_mac(secret: &str, parts: &[&[u8]]) -> Hmac<Sha1> {
     let mut mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
     for part in parts {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
     Admin, Client, ClientError, FoundMessage, GroupMember, GroupSummary, MessageQuery, OffsetTarget,
-    QueryKind, Start, TopicSpec,
+    QueryKind, Start, TopicSpec, WantedRole,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
@@ -329,9 +329,12 @@ impl PyAdmin {
         role: String,
         broker_id: Option<i64>,
         force: bool,
+        token: Option<String>,
     ) -> Answer<'py> {
-        let changed =
-            move |admin: Admin| async move { admin.change_role(&address, &role, broker_id, force).await };
+        let changed = move |admin: Admin| async move {
+            let wanted = WantedRole { role: &role, broker_id, force };
+            admin.change_role(&address, wanted, token.as_deref()).await
+        };
         self.answer(py, changed, |py, ()| Ok(py.None()))
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
+use rocketpy_protocol::signature;
 use rocketpy_remoting::{Reserved, ServerError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -17,6 +18,8 @@ pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
 /// Maximum length of the body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small compared with a socket buffer.
 pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
 
+/// First part of the proof that a broker registers with.
+const MEMBER: &[u8] = b"member";
 /// Maximum size of a token file.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
@@ -35,6 +38,13 @@ pub enum BrokerRole {
 /// Shared secret of RocketPy's masters and slaves.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) String);
+
+impl Token {
+    /// What a broker registers with: name servers compare it for the brokers of a name, and tell it to nobody.
+    pub(crate) fn of_member(&self, broker_name: &str) -> String {
+        signature::prove(&self.0, &[MEMBER, broker_name.as_bytes()])
+    }
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

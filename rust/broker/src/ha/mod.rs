@@ -31,6 +31,8 @@ pub(crate) use progress::SlaveProgress;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, system};
+pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
+pub(crate) use rocketpy_protocol::signature::STATUS;
 use rocketpy_store::{FlushMode, Store};
 use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
@@ -52,12 +54,9 @@ const MASTER: &[u8] = b"master";
 const SLAVE: &[u8] = b"slave";
 const COPY_ASKED: &[u8] = b"copy asked";
 const COPY_GIVEN: &[u8] = b"copy given";
-pub(crate) const STATUS: &[u8] = b"status";
+pub(crate) const LEAVE: &[u8] = b"leave master";
 /// The field of a request or an answer that holds the epochs of the sender's log, as JSON.
 pub(crate) const EPOCHS: &str = "epochs";
-/// The fields of a request that asks for a proof, and of the proof.
-pub(crate) const NONCE: &str = "nonce";
-pub(crate) const PROOF: &str = "proof";
 /// Length of a proof: 20 bytes as Base64.
 const PROOF_BYTES: usize = 28;
 

@@ -349,6 +349,10 @@ impl<D: Disk> Past<D> {
         self.token.as_ref().map(|token| &*token.0)
     }
 
+    pub(crate) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Proves that this broker knows the token, to who has heard `parts`; `None` where there is none.
     pub(crate) fn prove(&self, parts: &[&[u8]]) -> Option<String> {
         self.token().map(|token| signature::prove(token, parts))
@@ -562,8 +566,19 @@ fn crc_of<D: Disk>(
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_env::RealDisk;
+
     use super::*;
     use crate::testing::TestBroker;
+
+    impl Past<RealDisk> {
+        /// The past of a broker with a token.
+        pub(crate) fn of_token(broker: &TestBroker, token: &str) -> Self {
+            let root = broker.ground.config().store.root.clone();
+            let token = Some(Token(token.to_owned()));
+            Self::load(RealDisk, &root, ("pair", 1), token, true).unwrap().unwrap()
+        }
+    }
 
     #[test]
     fn a_sudden_end_is_judged_by_how_the_process_flushed_that_ended() {

@@ -7,7 +7,7 @@ use rocketpy_env::RealDisk;
 
 use super::past::Past;
 use super::slaves::Slaves;
-use crate::slave::MasterAddress;
+use crate::slave::{MasterAddress, TokenOfMaster};
 
 /// The other brokers of this one's name: slaves, a master, and what is known of the past of the log that they share.
 #[derive(Debug, Clone)]
@@ -33,6 +33,12 @@ impl Peers {
         self.past.as_ref()
     }
 
+    /// The token that the master has to know, if there is one.
+    pub(crate) fn token_of_master(&self) -> Option<Arc<dyn TokenOfMaster>> {
+        let past = self.past.clone().filter(|past| past.has_token())?;
+        Some(past)
+    }
+
     /// Where the master is, of a slave.
     pub(crate) fn master(&self) -> &Arc<MasterAddress> {
         &self.master
@@ -41,5 +47,11 @@ impl Peers {
     /// Why a slave does not follow its master, though it reaches it; or why a master is not the only one.
     pub(crate) fn not_followed(&self) -> &Arc<Mutex<Option<String>>> {
         &self.not_followed
+    }
+}
+
+impl TokenOfMaster for Past<RealDisk> {
+    fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool {
+        Self::is_proved(self, parts, proof)
     }
 }

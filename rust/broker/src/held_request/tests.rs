@@ -359,3 +359,20 @@ async fn the_earliest_deadline_ends_the_wait_for_it() {
     }
     assert_eq!(fixture.calls.pop().unwrap().await.unwrap().code, 0);
 }
+
+#[tokio::test]
+async fn a_connection_with_many_requests_leaves_room_for_another() {
+    let mut fixture = Fixture::start().await;
+    fixture.clients.truncate(1);
+    let requests = HeldRequests::new(HeldLimits { requests: 100, bytes: usize::MAX });
+    for _ in 0..50 {
+        hold(&requests, fixture.held(Test::default()).await);
+    }
+    let refused =
+        requests.hold(fixture.held(Test::default()).await, |_| false).expect_err("half is its share");
+    assert_eq!(refused.1, NoRoom::Requests { limit: 100 });
+    let _first = std::mem::replace(&mut fixture.clients, vec![Client::new(ClientConfig::default())]);
+    for _ in 0..25 {
+        hold(&requests, fixture.held(Test::default()).await);
+    }
+}

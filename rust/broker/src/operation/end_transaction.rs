@@ -12,7 +12,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{KeyKind, ReadLimits, Store, StoreError};
 
-use crate::disk_read::{DiskReads, look_up_aside};
+use crate::disk_read::{DiskReads, NO_CONNECTION, look_up_aside};
 use crate::ground::Ground;
 use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
@@ -181,7 +181,7 @@ async fn commit(
 /// [`is_committed`], on a thread that serves no connections.
 async fn look_up(ending: &Ending<'_, impl Disk>, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
     let (store, known) = (ending.intake.store().clone(), bytes.clone());
-    look_up_aside(ending.look_ups, move || is_committed(&store, &known)).await?
+    look_up_aside(ending.look_ups, NO_CONNECTION, move || is_committed(&store, &known)).await?
 }
 
 /// Whether two records are of one send. Apache's broker stores a half message again before each question, and after a kill it may have

@@ -11,7 +11,8 @@ use crate::table::group_commit::Written;
 use crate::table::offset::{Place, Readable, Reader};
 
 /// The offset of a group for a queue; 0 for a group without one that begins at the first message, unless only a stored one is wanted.
-/// Whoever asks continues from there: a group that has read an earlier topic of this name begins at the first message.
+/// Whoever asks continues from there: a group that has read an earlier topic of this name begins at the first message, and so does a
+/// member whose group subscribed before the queue was created.
 ///
 /// # Errors
 /// There is none, or groups may not continue here.
@@ -34,10 +35,21 @@ pub(crate) fn offset_of(
     if let Some(offset) = members.offsets().get(group, topic, queue_id).or(start) {
         return Ok(offset);
     }
+    if reader.is_some_and(|reader| reader.is_member) && is_younger(ground, members, connection_id, place) {
+        return Ok(bounds.min);
+    }
     if is_queue && !is_stored_wanted && starts_hot(ground, topic, queue_id)? {
         return Ok(0);
     }
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id })
+}
+
+/// Whether a queue was created after the group of a member had subscribed to its topic: what it received before the group noticed it would be
+/// missed from its end.
+fn is_younger(ground: &Ground, members: &Members, connection_id: u64, place: Place<'_>) -> bool {
+    let Place { group, topic, queue_id } = place;
+    let since = members.clients().subscribed_since(connection_id, group, topic);
+    since.is_some_and(|since| ground.creations().of(topic, queue_id).number > since)
 }
 
 /// Whether [`offset_of`] reads nothing from the log.

@@ -39,7 +39,8 @@ pub(super) fn heartbeat(Call { desk, connection, request }: Call<'_>, reply: Rep
     let length = request.body.len();
     let data = check_range("the length of a heartbeat in bytes", 0..=MAX_HEARTBEAT_BYTES, length)
         .and_then(|()| body::<HeartbeatData>(request));
-    let member = |id| Member::new(connection, id, request.language, request.version);
+    let last_creation = desk.ground.creations().last();
+    let member = |id| Member::new(connection, id, request.language, request.version, last_creation);
     let heard = data.and_then(|data| member::heartbeat(&desk.ground, &desk.members, &data, member));
     let Heard { changed, created, others, refused } = match heard {
         Ok(heard) => heard,
@@ -95,6 +96,7 @@ fn send_rebalance_notices(desk: &Desk, group: &str) {
 /// Removes an ended connection from its groups.
 pub(super) fn disconnected(desk: &Desk, connection_id: u64) {
     desk.members.offsets().disconnected(connection_id);
+    desk.rooms.disconnected(connection_id);
     for group in desk.members.clients().disconnected(connection_id) {
         send_rebalance_notices(desk, &group);
     }

@@ -18,6 +18,7 @@ use crate::call::{Call, answer_from_header};
 use crate::desk::Desk;
 use crate::disk_read::look_up_aside;
 use crate::refusal::Refusal;
+use crate::shares::NoPlace;
 use crate::table::client::Member;
 
 /// Maximum wait for the member's answer.
@@ -37,6 +38,7 @@ pub(super) fn running_info(call: Call<'_>, reply: Reply) {
 
 /// CONSUME_MESSAGE_DIRECTLY: a member consumes one message now, whatever its offsets say.
 pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
+    let connection_id = call.connection.id();
     answer_from_header(call, reply, |owner, request| async move {
         let header = ConsumeMessageDirectlyResultRequestHeader::read(&request.ext)?;
         let member = member(&owner, header.consumer_group, header.client_id.unwrap_or_default())?;
@@ -47,7 +49,8 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
             value: id.to_owned(),
         })?;
         let (store, at) = (owner.ground.store().clone(), place.physical_offset);
-        let record = look_up_aside(&owner.reads.look_ups, move || store.record_at(at)).await??;
+        let record =
+            look_up_aside(&owner.reads.look_ups, connection_id, move || store.record_at(at)).await??;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
         let config = owner.ground.config();
         let broker_name = Some(config.broker_name.as_str());
@@ -83,10 +86,15 @@ async fn ask(desk: &Desk, member: &Member, question: Command) -> Result<Response
 
 /// The member's answer to a question.
 pub(super) async fn answer_of(desk: &Desk, member: &Member, question: Command) -> Result<Command, Refusal> {
-    let Ok(_place) = desk.rooms.forwarded.try_acquire() else {
-        return Err(Refusal::TooManyForwarded { limit: MAX_FORWARDED });
-    };
-    member.connection.call(question, TIMEOUT).await.map_err(|error| match error {
+    let mut place = desk.rooms.forwarded.take(member.connection.id()).map_err(|full| match full {
+        NoPlace::All => Refusal::TooManyForwarded { limit: MAX_FORWARDED },
+        NoPlace::OfClient { taken } => {
+            Refusal::ManyForwardedTo { client_id: member.client_id.to_string(), taken }
+        }
+    })?;
+    let answer = member.connection.call(question, TIMEOUT).await;
+    place.note(!matches!(answer, Err(CallError::Timeout { .. })));
+    answer.map_err(|error| match error {
         CallError::Timeout { .. } => Refusal::MemberSilent { client_id: member.client_id.to_string() },
         error => gone(member, error.to_string()),
     })

@@ -30,6 +30,7 @@ const FIRST_VERSION: i32 = 28;
 /// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls, or
 /// told to go there.
 pub(super) fn reset(call: Call<'_>, reply: Reply) {
+    let connection_id = call.connection.id();
     answer_from_header(call, reply, |owner, request| async move {
         owner.ground.check_master(OfMaster::Change)?;
         let header = ResetOffsetRequestHeader::read(&request.ext)?;
@@ -43,7 +44,8 @@ pub(super) fn reset(call: Call<'_>, reply: Reply) {
             is_forced: header.is_force.unwrap_or(false),
         };
         let (ground, looked_up) = (owner.ground.clone(), asked.clone());
-        let targets = look_up_aside(&owner.reads.look_ups, move || reset::targets(&ground, &looked_up));
+        let targets =
+            look_up_aside(&owner.reads.look_ups, connection_id, move || reset::targets(&ground, &looked_up));
         let targets = targets.await??;
         if !owner.ground.config().server_side_reset {
             let targets = reset::told(&owner.members, &asked, targets)?;

@@ -7,32 +7,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rocketpy_protocol::Command;
 use rocketpy_remoting::Reply;
-use tokio::sync::Semaphore;
 
 use crate::refusal::Refusal;
+use crate::shares::{Bounds, Shares};
 use crate::waiting::header_bytes;
 
 /// Maximum number of replies whose clients have not answered yet. Each is a task that holds its message.
 pub(super) const MAX_PUSHES: usize = 4096;
+/// Replies that may wait for one client: 256, and no more than an eighth of the free places, so that silent clients leave room for others.
+const PUSHES_OF_A_CLIENT: Bounds = Bounds { most: 256, part: 8 };
 /// Maximum number of questions whose members have not answered yet: a tool asks for one at a time.
 pub(super) const MAX_FORWARDED: usize = 64;
+/// Questions that may wait for one member.
+const FORWARDED_TO_A_MEMBER: Bounds = Bounds { most: 8, part: 4 };
 
 /// Room for requests that wait for others than the disk.
 #[derive(Debug)]
 pub(crate) struct Rooms {
     pub(super) sends_to_new_topics: SendsToNewTopics,
     /// Questions that wait for members of groups.
-    pub(super) forwarded: Arc<Semaphore>,
+    pub(super) forwarded: Arc<Shares>,
     /// Replies that wait for their clients.
-    pub(super) reply_pushes: Arc<Semaphore>,
+    pub(super) reply_pushes: Arc<Shares>,
+}
+
+impl Rooms {
+    /// A connection has ended.
+    pub(super) fn disconnected(&self, connection_id: u64) {
+        self.forwarded.forget(connection_id);
+        self.reply_pushes.forget(connection_id);
+    }
 }
 
 impl Default for Rooms {
     fn default() -> Self {
         Self {
             sends_to_new_topics: SendsToNewTopics::default(),
-            forwarded: Arc::new(Semaphore::new(MAX_FORWARDED)),
-            reply_pushes: Arc::new(Semaphore::new(MAX_PUSHES)),
+            forwarded: Shares::new(MAX_FORWARDED, FORWARDED_TO_A_MEMBER),
+            reply_pushes: Shares::new(MAX_PUSHES, PUSHES_OF_A_CLIENT),
         }
     }
 }

@@ -16,7 +16,7 @@ use rocketpy_protocol::header::{
     ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
 };
 use rocketpy_protocol::{Command, Header, properties_text};
-use rocketpy_remoting::{Connection, Reply, Response};
+use rocketpy_remoting::{CallError, Connection, Reply, Response};
 use tracing::{debug, warn};
 
 use super::rooms::MAX_PUSHES;
@@ -25,19 +25,20 @@ use crate::call::{Call, response as respond};
 use crate::desk::Desk;
 use crate::put::{NewMessage, Origin, check_writable, put_and_make};
 use crate::refusal::Refusal;
+use crate::shares::{NoPlace, Place};
 use crate::waiting;
 
 /// Maximum wait for the client's answer.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of pushes for one client, so that a silent client leaves room for the others.
-const MAX_PUSHES_OF_A_CLIENT: usize = 256;
 /// Ends a property in the text of properties.
 const END: char = '\u{2}';
 
 /// Pushes the reply to its client, stores it, and answers.
 pub(super) fn send_reply(Call { desk, request, .. }: Call<'_>, reply: Reply) {
-    let Ok(place) = desk.rooms.reply_pushes.clone().try_acquire_owned() else {
-        return reply.send(Refusal::TooManyReplies { limit: MAX_PUSHES }.response());
+    let target = match target(desk, request) {
+        Ok(target) => target,
+        Err(refusal @ Refusal::TooManyReplies { .. }) => return reply.send(refusal.response()),
+        Err(refusal) => Target::Nobody(refusal),
     };
     let memory = match waiting::reserve(&reply, waiting::header_bytes(request) + request.body.len()) {
         Ok(memory) => memory,
@@ -47,20 +48,53 @@ pub(super) fn send_reply(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let body = Bytes::copy_from_slice(&request.body);
     let (owner, request) = (desk.clone(), Command { body, ..request.clone() });
     desk.ground.tasks().spawn(async move {
-        let answer = push_and_store(&owner, &request, reply.connection()).await;
-        drop((place, memory));
+        let answer = push_and_store(&owner, &request, target, reply.connection()).await;
+        drop(memory);
         reply.send(answer.unwrap_or_else(|refusal| refusal.response()));
     });
+}
+
+/// Client that a reply goes to.
+enum Target {
+    Client {
+        client_id: String,
+        connection: Arc<Connection>,
+        place: Place,
+    },
+    /// The reply is stored all the same.
+    Nobody(Refusal),
+}
+
+/// The client that the property of a reply names, and a place for the push.
+///
+/// # Errors
+/// The reply cannot be pushed.
+fn target(desk: &Desk, request: &Command) -> Result<Target, Refusal> {
+    let header = SendMessageRequestHeader::of(request)?;
+    let properties = header.properties.unwrap_or_default();
+    let Some(client_id) = properties_text::get(properties.as_bytes(), property::REPLY_TO_CLIENT) else {
+        return Err(Refusal::NoRequester);
+    };
+    let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
+    let Some(connection) = desk.members.clients().producer_connection(client_id) else {
+        return Err(not_pushed("no live producer has this client id".to_owned()));
+    };
+    let place = desk.rooms.reply_pushes.take(connection.id()).map_err(|full| match full {
+        NoPlace::All => Refusal::TooManyReplies { limit: MAX_PUSHES },
+        NoPlace::OfClient { taken } => not_pushed(format!("{taken} replies already wait for its answers")),
+    })?;
+    Ok(Target::Client { client_id: client_id.to_owned(), connection, place })
 }
 
 async fn push_and_store(
     desk: &Arc<Desk>,
     request: &Command,
+    target: Target,
     sender: &Connection,
 ) -> Result<Response, Refusal> {
     let header = SendMessageRequestHeader::of(request)?;
     check(desk, header.topic)?;
-    let pushed = push(desk, &header, sender, &request.body).await;
+    let pushed = push(desk, &header, target, sender, &request.body).await;
     if let Err(refusal) = &pushed {
         debug!(%refusal, peer = %sender.peer(), "reply not pushed");
     }
@@ -84,26 +118,23 @@ fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Hands the reply to the client that its property names, and waits until it has taken it.
+/// Hands the reply to its client, and waits until it has taken it.
 async fn push(
     desk: &Desk,
     header: &SendMessageRequestHeader<'_>,
+    target: Target,
     sender: &Connection,
     body: &Bytes,
 ) -> Result<(), Refusal> {
-    let properties = header.properties.unwrap_or_default();
-    let Some(client_id) = properties_text::get(properties.as_bytes(), property::REPLY_TO_CLIENT) else {
-        return Err(Refusal::NoRequester);
+    let (client_id, connection, mut place) = match target {
+        Target::Client { client_id, connection, place } => (client_id, connection, place),
+        Target::Nobody(refusal) => return Err(refusal),
     };
-    let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
-    let Some(connection) = desk.members.clients().producer_connection(client_id) else {
-        return Err(not_pushed("no live producer has this client id".to_owned()));
-    };
-    if connection.open_calls() >= MAX_PUSHES_OF_A_CLIENT {
-        return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies already wait for its answers")));
-    }
+    let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.clone(), reason };
     let pushed = pushed_message(desk, header, sender, body);
-    match connection.call(pushed, PUSH_TIMEOUT).await {
+    let answer = connection.call(pushed, PUSH_TIMEOUT).await;
+    place.note(!matches!(answer, Err(CallError::Timeout { .. })));
+    match answer {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),
         Ok(answer) => Err(not_pushed(format!("client answered with code {}", answer.code))),
         Err(error) => Err(not_pushed(error.to_string())),

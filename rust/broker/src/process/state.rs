@@ -27,7 +27,7 @@ use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
 use crate::desk::Desk;
 use crate::figures::{Figures, Gauges};
-use crate::ha::{EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
+use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::role_change::{self, WantedRole};
@@ -172,23 +172,29 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
         proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
     }
+    if let Some(challenge) = desk.role_changes.challenge() {
+        answer.command.ext.push(CHALLENGE, &challenge);
+    }
     Ok(answer)
 }
 
 /// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the
 /// master of before: that may only stand still, and would continue to acknowledge with it what the new one does not have.
 pub(super) fn leave_master(call: Call<'_>) -> Answer {
-    call.desk.role_changes.leave_master()?;
+    call.desk.role_changes.leave_master(call.request.ext.get(PROOF))?;
     info!(peer = %call.connection.peer(), "detached from previous master: another slave is being promoted");
     ha_status(call)
 }
 
 /// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.
-pub(super) fn change_role(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+pub(super) fn change_role(Call { desk, request, connection }: Call<'_>, reply: Reply) {
     let header = ChangeBrokerRoleHeader::read(&request.ext).map_err(Refusal::from);
     let wanted = header.and_then(|header| {
         let role = role_change::role(header.role)?;
-        Ok(WantedRole { role, broker_id: header.broker_id, is_forced: header.force == Some(true) })
+        let wanted = WantedRole { role, broker_id: header.broker_id, is_forced: header.force == Some(true) };
+        let ends = [connection.peer(), connection.local()].map(|addr| addr.ip().to_canonical());
+        desk.role_changes.check_command(ends.into(), &wanted, request.ext.get(PROOF))?;
+        Ok(wanted)
     });
     let changes = desk.role_changes.clone();
     answer_later(desk, reply, async move {

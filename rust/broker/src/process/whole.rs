@@ -110,13 +110,15 @@ pub(super) fn correction(Call { desk, request, .. }: Call<'_>) -> Answer {
 
 /// RESUME_CHECK_HALF_MESSAGE: a half message that was given up becomes one again, and its producer is asked from the beginning.
 pub(super) fn resume_check(call: Call<'_>, reply: Reply) {
+    let connection_id = call.connection.id();
     answer_from_header(call, reply, |owner, request| async move {
         let header = ResumeCheckHalfMessageRequestHeader::read(&request.ext)?;
         let wanted = "the offset message id of a half message that was given up";
         let bad = || Refusal::Value { field: "msgId", wanted, value: header.msg_id.to_owned() };
         let place: OffsetMessageId = header.msg_id.parse().map_err(|_| bad())?;
         let (store, at) = (owner.ground.store().clone(), place.physical_offset);
-        let bytes = look_up_aside(&owner.reads.look_ups, move || store.record_at(at)).await??;
+        let bytes =
+            look_up_aside(&owner.reads.look_ups, connection_id, move || store.record_at(at)).await??;
         let bytes = bytes.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
         let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: at.to_wire() })?;
         let is_half = record.property(property::REAL_TOPIC).is_some();

@@ -302,6 +302,7 @@ impl Registration {
             body_crc32: Some(RegisterBrokerBody::checksum(&body) as i32),
             zone_name: None,
             zone_mode: None,
+            member_proof: identity.member_proof.as_deref(),
         };
         let registration = Command::request(request::REGISTER_BROKER, &header).with_body(body);
         let answer = self.client.call(&self.link.address, registration, identity.timeout).await;

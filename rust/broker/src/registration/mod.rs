@@ -45,6 +45,8 @@ pub(crate) struct Identity {
     pub(crate) broker_addr: String,
     /// `host:port` for slaves.
     pub(crate) ha_addr: String,
+    /// Proves that the brokers of this name know one token, if there is one.
+    pub(crate) member_proof: Option<String>,
     pub(crate) period: Duration,
     pub(crate) timeout: Duration,
 }

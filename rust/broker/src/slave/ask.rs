@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rocketpy_env::EnvError;
+use rocketpy_env::{EnvError, random_u64};
 use rocketpy_model::{DataVersion, GroupConfig, PhysicalOffset, TopicConfig};
 use rocketpy_protocol::body::{
     ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, KvTable, SubscriptionGroupWrapper,
@@ -17,8 +17,9 @@ use rocketpy_protocol::disk::TimerCheckpoint;
 use rocketpy_protocol::header::{
     GetAllSubscriptionGroupRequestHeader, GetAllSubscriptionGroupResponseHeader,
     GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader, GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader, Header, UpdateConsumerOffsetRequestHeader,
+    GetMaxOffsetResponseHeader, Header, UpdateConsumerOffsetRequestHeader, key,
 };
+use rocketpy_protocol::signature::STATUS;
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{CallError, Client};
 use serde::de::DeserializeOwned;
@@ -45,6 +46,8 @@ pub(super) enum NotTaken {
     Code { code: i32, remark: String },
     #[error("cannot decode the answer: {reason}")]
     Body { reason: String },
+    #[error("the master did not prove that it knows the token of haTokenFile")]
+    NoProof,
     #[error("the master's table is empty")]
     Empty,
     #[error(
@@ -81,6 +84,12 @@ impl NotTaken {
 /// Why that is not known: for the log.
 pub(crate) async fn end_of_log(client: &Client, address: &str) -> Result<PhysicalOffset, String> {
     Master { client, address }.end().await.map_err(|error| error.to_string())
+}
+
+/// Token that a master has to know.
+pub(crate) trait TokenOfMaster: Send + Sync {
+    /// Whether a master proves that it knows the token, by what it sent.
+    fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool;
 }
 
 /// A master at an address.
@@ -122,6 +131,18 @@ impl Paged for SubscriptionGroupWrapper {
 }
 
 impl Master<'_> {
+    /// Checks that the master knows the token: name servers may name a stranger while no master is alive.
+    pub(super) async fn check_proof(&self, token: &dyn TokenOfMaster) -> Result<(), NotTaken> {
+        let nonce = format!("{:016x}{:016x}", random_u64(), random_u64());
+        let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
+        asked.ext.push(key::NONCE, &nonce);
+        let answer = self.client.call(self.address, asked, TIMEOUT).await?;
+        match token.is_proved(&[STATUS, nonce.as_bytes(), &answer.body], answer.ext.get(key::PROOF)) {
+            true => Ok(()),
+            false => Err(NotTaken::NoProof),
+        }
+    }
+
     /// The topics; `None` where their version is the known one.
     pub(super) async fn topics(
         &self,

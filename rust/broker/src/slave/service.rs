@@ -10,7 +10,7 @@ use rocketpy_remoting::{Client, ClientConfig};
 use tracing::{debug, info, warn};
 
 use super::address::MasterAddress;
-use super::ask::{Master, NotTaken};
+use super::ask::{Master, NotTaken, TokenOfMaster};
 use super::pending::{Pending, Progress};
 use crate::blocking::{aside, on_disk};
 use crate::delay::Delays;
@@ -37,6 +37,7 @@ pub(crate) struct MasterMetadata {
     timers: Arc<Timers>,
     transactions: Arc<Transactions>,
     master: Arc<MasterAddress>,
+    token: Option<Arc<dyn TokenOfMaster>>,
     client: Client,
     pace: Pace,
     pending: Mutex<Pending>,
@@ -49,7 +50,11 @@ pub(crate) struct MasterMetadata {
 }
 
 impl MasterMetadata {
-    pub(crate) fn new(parts: &Parts, master: Arc<MasterAddress>) -> Self {
+    pub(crate) fn new(
+        parts: &Parts,
+        master: Arc<MasterAddress>,
+        token: Option<Arc<dyn TokenOfMaster>>,
+    ) -> Self {
         let pace = Pace::new(Duration::ZERO, parts.ground.config().intervals.ask_master);
         Self {
             ground: parts.ground.clone(),
@@ -58,6 +63,7 @@ impl MasterMetadata {
             timers: parts.timers.clone(),
             transactions: parts.transactions.clone(),
             master,
+            token,
             client: Client::new(ClientConfig::default()),
             pace,
             pending: Mutex::default(),
@@ -131,9 +137,12 @@ impl MasterMetadata {
     /// Requests all tables.
     ///
     /// # Errors
-    /// The master does not answer.
+    /// The master does not answer, or does not prove that it knows the token.
     async fn ask(&self, address: &Arc<str>) -> Result<(), NotTaken> {
         let master = Master { client: &self.client, address };
+        if let Some(token) = &self.token {
+            master.check_proof(&**token).await?;
+        }
         self.check("topics", address, self.take_topics(&master).await)?;
         self.check("groups", address, self.take_groups(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;

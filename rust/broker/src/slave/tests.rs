@@ -497,3 +497,16 @@ async fn a_transaction_that_its_master_left_open_can_be_ended_after_a_promotion(
     let is_open = [0, 1].map(|half| master.transactions.is_open(rocketpy_model::QueueOffset(half)));
     assert_eq!(is_open, [false, true], "the master was done with the first one");
 }
+
+#[tokio::test]
+async fn a_slave_with_a_token_takes_nothing_from_a_broker_that_does_not_prove_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    RealDisk.replace(&token, b"secret").unwrap();
+    let fixture = Fixture::start_with(|config| config.replication.token_file = Some(token));
+    fixture.round().await;
+    assert_eq!(fixture.master.asked(request::GET_BROKER_HA_STATUS), 1);
+    assert_eq!(fixture.master.asked(request::GET_ALL_TOPIC_CONFIG), 0);
+    assert!(fixture.slave.ground.topics().get("orders").is_none());
+    assert!(fixture.reason("master").unwrap().contains("did not prove"));
+}

@@ -98,6 +98,8 @@ pub(crate) struct Member {
     pub(crate) client_id: Arc<str>,
     pub(crate) language: Language,
     pub(crate) version: i32,
+    /// The last creation of a topic or queue when its heartbeat came.
+    last_creation: u64,
     /// Its first heartbeat on this connection.
     entered_at: Instant,
     heard_at: Instant,
@@ -109,6 +111,8 @@ pub(crate) struct Member {
 struct ConsumerGroup {
     members: HashMap<u64, Consumer>,
     subscriptions: BTreeMap<String, Arc<Subscription>>,
+    /// For each topic of them, the last creation of a topic or queue when the live members began to subscribe to it.
+    subscribed_since: BTreeMap<String, u64>,
     consume_type: ConsumeType,
     message_model: MessageModel,
     consume_from_where: ConsumeFromWhere,
@@ -181,9 +185,10 @@ impl Member {
         client_id: Arc<str>,
         language: Language,
         version: i32,
+        last_creation: u64,
     ) -> Self {
-        let now = Instant::now();
-        Self { connection: connection.clone(), client_id, language, version, entered_at: now, heard_at: now }
+        let (now, connection) = (Instant::now(), connection.clone());
+        Self { connection, client_id, language, version, last_creation, entered_at: now, heard_at: now }
     }
 
     /// When its last heartbeat came, in Unix milliseconds.
@@ -235,13 +240,14 @@ impl ClientTable {
         group.message_model = data.message_model;
         group.consume_from_where = data.consume_from_where;
         let wants = group.known(wants);
+        let last_creation = member.last_creation;
         let mut entered = Consumer { member, wants: wants.clone() };
         if let Some(known) = group.members.get(&id) {
             entered.member.entered_at = known.member.entered_at;
         }
         let other = group.other_than(&entered).cloned();
         let before = group.members.insert(id, entered);
-        let is_changed = group.take_subscriptions(&data.subscription_data_set, &mut parsed);
+        let is_changed = group.take_subscriptions(&data.subscription_data_set, &mut parsed, last_creation);
         Ok(Entered {
             is_change: before.is_none() || is_changed,
             is_news: before.is_none_or(|before| before.wants != wants),
@@ -362,6 +368,13 @@ impl ClientTable {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+
+    /// The last creation of a topic or queue when the live members of the group began to subscribe to a topic; `None` for others than members.
+    pub(crate) fn subscribed_since(&self, connection_id: u64, group: &str, topic: &str) -> Option<u64> {
+        let state = self.state.read();
+        let group = state.consumers.get(group).filter(|group| group.members.contains_key(&connection_id))?;
+        group.subscribed_since.get(topic).copied()
     }
 
     /// Whether the connection is one of a live member of the group.
@@ -516,9 +529,11 @@ impl ConsumerGroup {
         &mut self,
         latest: &[SubscriptionData],
         parsed: &mut HashMap<String, Arc<Subscription>>,
+        last_creation: u64,
     ) -> bool {
         let mut changed = false;
         for data in latest {
+            self.subscribed_since.entry(data.topic.clone()).or_insert(last_creation);
             if self.is_newer(data) {
                 let known = self.subscriptions.get(&data.topic);
                 changed |= known.is_none_or(|known| {
@@ -535,6 +550,7 @@ impl ConsumerGroup {
         let before = self.subscriptions.len();
         let wanted: HashSet<&str> = latest.iter().map(|data| data.topic.as_str()).collect();
         self.subscriptions.retain(|topic, _| wanted.contains(topic.as_str()));
+        self.subscribed_since.retain(|topic, _| wanted.contains(topic.as_str()));
         let (kept, named) = (self.subscriptions.len(), wanted.len());
         assert_eq!(kept, named, "a group subscribes to the topics of its last heartbeat");
         changed || self.subscriptions.len() != before

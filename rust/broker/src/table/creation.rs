@@ -140,6 +140,11 @@ impl<D: Disk> Creations<D> {
         after
     }
 
+    /// The last number that was given.
+    pub(crate) fn last(&self) -> u64 {
+        self.content.read().last
+    }
+
     /// Which creation a queue is of.
     pub(crate) fn of(&self, topic: &str, queue_id: u32) -> Creation {
         let content = self.content.read();

@@ -41,11 +41,19 @@ impl KnownReaders {
 
     fn add(&mut self, place: Place<'_>, connection_id: u64) {
         if self.count >= MAX_KNOWN {
-            *self = Self::default(); // its readers are sent to the offsets of their groups once more
+            self.remove_largest();
         }
         let is_new = self.by_connection.entry(connection_id).or_default().insert(key(place));
         self.count += usize::from(is_new);
         assert!(self.count <= MAX_KNOWN, "the places that connections know have a bound: {}", self.count);
+    }
+
+    /// Forgets the connection that knows most. It is sent to the offsets of its groups once more.
+    fn remove_largest(&mut self) {
+        let largest = self.by_connection.iter().max_by_key(|(_, queues)| queues.len());
+        if let Some(connection_id) = largest.map(|(id, _)| *id) {
+            self.remove(connection_id);
+        }
     }
 
     fn remove(&mut self, connection_id: u64) {
@@ -163,5 +171,22 @@ impl State {
         if self.formers.contains_key(group) {
             Arc::make_mut(&mut self.formers).remove(group);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_knows_too_many_queues_makes_no_other_forget() {
+        let mut known = KnownReaders::default();
+        let place = |queue_id| Place { group: "g", topic: "t", queue_id };
+        known.add(place(0), 1);
+        for queue_id in 0..MAX_KNOWN as u32 + 10 {
+            known.add(place(queue_id), 2);
+        }
+        assert!(known.has(place(0), 1));
+        assert!(known.count <= MAX_KNOWN);
     }
 }

@@ -333,3 +333,57 @@ async fn messages_that_wait_for_an_earlier_topic_do_not_come_to_the_later_one() 
     fixture.wait_for_end("orders", 0, 2).await;
     assert_eq!(fixture.pull(Pull::new("orders", 0)).await.bodies(), ["new half", "new"]);
 }
+
+/// Where a client of the group begins in a queue: at an offset of the broker, or where its own rule says.
+async fn start_of(
+    fixture: &Fixture,
+    client: &Client,
+    group: &str,
+    topic: &str,
+    queue_id: i32,
+) -> Option<i64> {
+    let header = rocketpy_protocol::header::QueryConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic,
+        queue_id,
+        set_zero_if_not_found: Some(false),
+        broker_name: None,
+    };
+    let asked = Command::request(request::QUERY_CONSUMER_OFFSET, &header);
+    let answer = client.call(&fixture.address, asked, TIMEOUT).await.unwrap();
+    (answer.code == 0).then(|| QueryConsumerOffsetResponseHeader::read(&answer.ext).unwrap().offset)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_begins_with_the_first_message_of_a_queue_that_is_younger_than_its_subscription() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let first = fixture.other_client();
+    let subscriptions = [("orders", "*", 1), ("made-by-a-send", "*", 1)];
+    assert_eq!(fixture.heartbeat(&first, &heartbeat("one", GROUP, &subscriptions)).await.code, 0);
+    fixture.create_topic("orders", 4).await;
+    fixture.create_topic("made-by-a-send", 1).await;
+    for (topic, queue_id) in [("orders", 0), ("orders", 3), ("made-by-a-send", 0)] {
+        for body in bodies("early", 10) {
+            fixture.put(topic, queue_id, &body).await;
+        }
+        fixture.wait_for_end(topic, queue_id, 10).await;
+    }
+    let second = fixture.other_client();
+    assert_eq!(fixture.heartbeat(&second, &heartbeat("two", GROUP, &subscriptions)).await.code, 0);
+    for member in [&first, &second] {
+        assert_eq!(start_of(&fixture, member, GROUP, "orders", 3).await, Some(0), "it was added since");
+        assert_eq!(start_of(&fixture, member, GROUP, "made-by-a-send", 0).await, Some(0));
+        assert_eq!(start_of(&fixture, member, GROUP, "orders", 0).await, None, "it was there before");
+    }
+    let late = fixture.other_client();
+    assert_eq!(start_of(&fixture, &late, GROUP, "orders", 3).await, None, "a tool begins nowhere");
+    assert_eq!(fixture.heartbeat(&late, &heartbeat("late", "later", &subscriptions)).await.code, 0);
+    for queue_id in 0..4 {
+        assert_eq!(
+            start_of(&fixture, &late, "later", "orders", queue_id).await,
+            None,
+            "a group that begins at the end"
+        );
+    }
+}

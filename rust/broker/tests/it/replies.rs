@@ -183,6 +183,41 @@ async fn a_client_that_does_not_answer_leaves_room_for_the_replies_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn seventeen_clients_that_do_not_answer_leave_room_for_the_replies_of_others() {
+    let fixture = Arc::new(Fixture::start_with(|config| config.store_replies = false).await);
+    let kept = Arc::<Silent>::default();
+    let silent: Vec<(Client, String)> =
+        (0..17).map(|number| (fixture.other_client(), format!("silent-{number}"))).collect();
+    for (client, client_id) in &silent {
+        client.set_request_handler(kept.clone());
+        introduce(&fixture, client, client_id).await;
+    }
+    let (_other, mut replies) = requester(&fixture, response::SUCCESS).await;
+    let mut waiting = JoinSet::new();
+    for (_, client_id) in &silent {
+        let mut ended = 0;
+        while ended == 0 {
+            let before = kept.0.lock().len();
+            for _ in 0..32 {
+                let (fixture, client_id) = (fixture.clone(), client_id.clone());
+                waiting.spawn(async move { reply_to(&fixture, &client_id, "a").await.code });
+            }
+            crate::support::wait_until("each reply is pushed or refused", async || {
+                while waiting.try_join_next().is_some() {
+                    ended += 1;
+                }
+                kept.0.lock().len() - before + ended >= 32
+            })
+            .await;
+            assert!(waiting.len() < 4096, "the silent clients have all places");
+        }
+    }
+    assert_eq!(reply_to(&fixture, REQUESTER, "yes").await.code, response::SUCCESS);
+    assert_eq!(&next(&mut replies).await.body[..], b"yes");
+    waiting.abort_all();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_came_back_gets_replies_by_its_new_connection() {
     let fixture = Fixture::start().await;
     let (_half_open, mut missed) = requester(&fixture, response::SUCCESS).await;

@@ -26,6 +26,7 @@ use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
 use crate::error::{CONFIGURATION_CHANGE, ClientError};
 use crate::names::is_address;
+use crate::wire::WantedRole;
 use crate::{damage, outcome, wire};
 
 /// Least time for a change of a role, before which a master waits for its slaves, and a slave asks other brokers.
@@ -143,17 +144,21 @@ impl Admin {
     /// a slave has all.
     ///
     /// # Errors
-    /// It may not: a master answers, no slave has the whole log, it has that role already. Those of reaching the broker.
+    /// It may not: a master answers, no slave has the whole log, it has that role already, or the command comes from another machine
+    /// without the `token` of the broker's `haTokenFile`. Those of reaching the broker.
     pub async fn change_role(
         &self,
         address: &str,
-        role: &str,
-        broker_id: Option<i64>,
-        force: bool,
+        wanted: WantedRole<'_>,
+        token: Option<&str>,
     ) -> Result<(), ClientError> {
         const OPERATION: &str = "role change";
         self.check_call(address)?;
-        let (asked, api) = (wire::change_role(role, broker_id, force), self.client.api());
+        let (mut asked, api) = (wire::change_role(wanted), self.client.api());
+        if let Some(token) = token {
+            let status = api.call_ok(address, OPERATION, wire::ha_status()).await?;
+            wire::prove_role_change(&mut asked, wanted, token, &status);
+        }
         let api = api.with_timeout(api.timeout().max(ROLE_CHANGE_TIMEOUT));
         api.call_ok(address, OPERATION, asked).await.map(drop)
     }

@@ -87,6 +87,24 @@ pub(super) struct GroupView {
     /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
     /// queues went to other members while the broker was away.
     pub(super) reconnected: AtomicBool,
+    /// Queues of each topic in its first route; none where the topic had no route yet.
+    first_routes: Mutex<BTreeMap<String, BTreeSet<MessageQueue>>>,
+}
+
+impl GroupView {
+    /// Notes the queues in the route of a topic, or that it has no route. The first route counts.
+    pub(super) fn note_route(&self, topic: &str, queues: &[MessageQueue]) {
+        let mut first = self.first_routes.lock();
+        if !first.contains_key(topic) {
+            first.insert(topic.to_owned(), queues.iter().cloned().collect());
+        }
+    }
+
+    /// Whether a queue was not in the route when the member joined. Messages that it received since would be missed from its end.
+    pub(super) fn is_new(&self, queue: &MessageQueue) -> bool {
+        let first = self.first_routes.lock();
+        first.get(&*queue.topic).is_some_and(|queues| !queues.contains(queue))
+    }
 }
 
 /// Tasks that end with the consumer.

@@ -110,7 +110,11 @@ impl Puller {
         }
         // What was sent back before the queue was known here must not be passed over.
         let is_retry = member.subscriptions[self.gained.subscription].is_retry;
-        let start = if is_retry { Start::Earliest } else { member.config.start };
+        let start = match member.config.start {
+            _ if is_retry => Start::Earliest,
+            Start::Latest if member.group_view.is_new(queue) => Start::Earliest,
+            start => start,
+        };
         let offset = match start {
             Start::Earliest => api.min_offset(queue).await?,
             Start::Latest => api.max_offset(queue).await?,

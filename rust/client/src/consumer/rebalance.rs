@@ -115,7 +115,13 @@ async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usiz
 
 async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let api = member.client.api();
-    let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
+    let route = api.route(topic).await.inspect_err(|error| {
+        if matches!(error, ClientError::NoRoute { .. }) {
+            member.group_view.note_route(topic, &[]);
+        }
+        member.note_name_server(error);
+    })?;
+    member.group_view.note_route(topic, &route.subscribe);
     let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
     if member.delivery.is_broadcast() {
         return Ok(Share { queues: route.subscribe.to_vec(), others: false, brokers, missing: Vec::new() });

@@ -339,6 +339,40 @@ async fn latest_skips_what_was_there_before() {
     assert_eq!(receive(&[&latest], 1).await, [1000]);
 }
 
+/// Queues appear and receive messages before the members notice them: a topic grows, and one is created by its first send.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_begins_at_the_end_misses_nothing_of_queues_that_appear_later() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 1)).await.unwrap();
+    send(&cluster, 50).await;
+    let names = [cluster.names.local_addr().to_string()];
+    let slow = ClientConfig {
+        api_timeout: PATIENCE,
+        route_refresh_interval: Duration::from_millis(500),
+        ..ClientConfig::new(names)
+    };
+    let client = Client::new(slow, Handle::current()).unwrap();
+    let late = ConsumerConfig {
+        start: Start::Latest,
+        rebalance_interval: Duration::from_millis(500),
+        allow_missing_topic: true,
+        ..ConsumerConfig::default()
+    };
+    let subscriptions = ["t", "made"].map(|topic| Subscription::new(topic, "*")).into();
+    let latest = PullConsumer::new(&client, "late", subscriptions, late).await.unwrap();
+    cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    let producer = cluster.producer().await;
+    for number in 1000..1040 {
+        producer.send(&numbered(number), SendOptions::default()).await.unwrap();
+    }
+    for number in 2000..2100 {
+        producer.send(&Message::new("made", number.to_string()), SendOptions::default()).await.unwrap();
+    }
+    let mut numbers = receive(&[&latest], 140).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1000..1040).chain(2000..2100).collect::<Vec<_>>());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_body_comes_back_as_it_was() {
     let cluster = Cluster::start().await;

@@ -509,6 +509,54 @@ async fn a_new_group_that_begins_at_the_end_has_its_starts_when_it_has_joined() 
     assert_eq!(offsets, [50; 4], "what is sent from now on is read");
 }
 
+/// A member that begins at the end and notices changes of routes at once.
+async fn quick_member(peer: &Peer) -> PullConsumer {
+    let config = ClientConfig {
+        route_refresh_interval: Duration::from_millis(10),
+        ..ClientConfig::new([peer.address.clone()])
+    };
+    let client = Client::new(config, Handle::current()).unwrap();
+    let quick = ConsumerConfig {
+        rebalance_interval: Duration::from_millis(10),
+        allow_missing_topic: true,
+        ..begin_at(Start::Latest)
+    };
+    join(&client, quick).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_queue_that_was_not_in_the_route_when_the_member_joined_starts_at_its_first_message() {
+    let peer = single(1);
+    ends(&peer, "50", "40", || Act::Default);
+    let _consumer = quick_member(&peer).await;
+    let (pull, _first) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pulled_from(&pull), "50");
+    peer.route("t", &[("b", &peer, 2)]);
+    let (pull, _second) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!((pull.ext.get("queueId"), pulled_from(&pull)), (Some("1"), "30"), "the topic has grown");
+    // The peer keeps one offset for the queues of one number.
+    peer.route("t", &[("b", &peer, 2), ("c", &peer, 3)]);
+    let mut held = Vec::new();
+    loop {
+        let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        held.push(reply);
+        if pull.ext.get("queueId") == Some("2") {
+            assert_eq!(pulled_from(&pull), "30", "a broker has joined");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_topic_without_a_route_when_the_member_joined_starts_at_its_first_message() {
+    let peer = Peer::start();
+    ends(&peer, "50", "40", || Act::Default);
+    let _consumer = quick_member(&peer).await;
+    peer.route("t", &[("b", &peer, 1)]);
+    let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pulled_from(&pull), "30", "its first send created it");
+}
+
 #[tokio::test]
 async fn joining_waits_no_longer_than_a_call_for_a_start_that_does_not_come() {
     let peer = single(1);

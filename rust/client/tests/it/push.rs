@@ -186,6 +186,20 @@ async fn the_retry_topic_begins_with_its_oldest_message_wherever_the_group_begin
     assert_eq!(asked(request::GET_MIN_OFFSET), [RETRY_TOPIC]);
 }
 
+#[tokio::test]
+async fn a_topic_without_a_route_at_the_start_begins_with_its_oldest_message() {
+    let peer = Peer::start();
+    let mut config = PushConfig::default();
+    config.consumer.start = Start::Latest;
+    config.consumer.rebalance_interval = Duration::from_millis(10);
+    config.consumer.allow_missing_topic = true;
+    let _consumer = start(&peer, config).await;
+    peer.route("t", &[("b", &peer, 1)]);
+    let asked = peer.wait_for(request::GET_MIN_OFFSET, 2).await; // that of the retry topic is the other one
+    assert!(asked.iter().any(|asked| asked.ext.get("topic") == Some("t")));
+    assert!(peer.seen(request::GET_MAX_OFFSET).is_empty());
+}
+
 fn running_info(group: &str) -> Command {
     let header = GetConsumerRunningInfoRequestHeader {
         consumer_group: group,

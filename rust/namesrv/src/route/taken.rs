@@ -1,15 +1,28 @@
-//! A second broker of one name and id.
+//! What only a broker itself may change: its address, its routes, and the name and id that it is registered under.
 
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use rocketpy_model::system::MASTER_ID;
 use tracing::warn;
 
-use super::{BrokerAddr, Registration, Tables};
+use super::{BrokerAddr, Live, Registration, Tables};
+use crate::error::Refusal;
 
 /// A broker that registered within this time is alive: twice the default of `registerNameServerPeriod`.
 pub(super) const ALIVE: Duration = Duration::from_secs(60);
+/// Maximum number of addresses of a broker name that are remembered as slaves. Their memory is reserved with that of the broker.
+const MAX_MEMBERS: usize = 8;
 
-/// Refuses the name of a broker that is there.
+/// The connection of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) connection_id: u64,
+    pub(crate) peer: IpAddr,
+}
+
+/// Rejects the name of a broker that is alive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "broker {name} with id {id} is already registered from {live}, refused: {addr}; set another brokerId or brokerName for one of them"
@@ -21,29 +34,157 @@ pub(crate) struct NameTaken {
     pub(crate) addr: String,
 }
 
+/// Rejects a request about a broker that is registered by another connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the broker at {addr} is alive and registered by another connection as {name}; stop it, or set another brokerIP1 or listenPort"
+)]
+pub(crate) struct AddressTaken {
+    pub(crate) addr: String,
+    pub(crate) name: String,
+}
+
+/// Rejects a broker of a name whose master proves a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the master of broker name {name} has a token: set the same haTokenFile for the broker at {addr}, or another brokerName"
+)]
+pub(crate) struct MemberNotProved {
+    pub(crate) name: String,
+    pub(crate) addr: String,
+}
+
+/// Slaves that registered under a broker name while a broker of the name is registered: one of them may be promoted.
+#[derive(Debug, Default)]
+pub(super) struct Members(HashMap<String, VecDeque<(String, IpAddr)>>);
+
+impl Members {
+    pub(super) fn note(&mut self, new: &Registration) {
+        let members = self.0.entry(new.name.clone()).or_default();
+        let member = (new.broker.addr.clone(), new.from.peer);
+        if new.id == MASTER_ID || members.contains(&member) {
+            return;
+        }
+        if members.len() == MAX_MEMBERS {
+            members.pop_front();
+        }
+        members.push_back(member);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    fn has(&self, new: &Registration) -> bool {
+        let is_it = |(addr, peer): &(String, IpAddr)| *addr == new.broker.addr && *peer == new.from.peer;
+        self.0.get(&new.name).is_some_and(|members| members.iter().any(is_it))
+    }
+}
+
+impl Live {
+    /// The connection is open as long as the entry exists.
+    fn is_alive(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.seen_at) < ALIVE
+    }
+
+    /// Whether a request comes from the connection of the broker, or from its machine.
+    pub(super) fn is_near(&self, from: Caller) -> bool {
+        self.from.connection_id == from.connection_id || self.from.peer == from.peer
+    }
+
+    /// Whether the broker has no token, or the newcomer proves the same one.
+    fn is_proved_by(&self, new: &Registration) -> bool {
+        self.member_proof.is_none() || self.has_same_proof(new)
+    }
+
+    fn has_same_proof(&self, new: &Registration) -> bool {
+        self.member_proof.is_some() && self.member_proof == new.member_proof
+    }
+}
+
 impl Tables {
-    /// Refuses a second broker of a name and id while the first is alive. Apache's name server takes both in turns, and messages split
-    /// between them. A broker that restarts elsewhere has closed its former connection, which ended its entry; one whose machine died
-    /// leaves it open, and is taken for gone after [`ALIVE`]. A later state is that of a promoted slave.
+    /// A broker at an address that lives on another connection.
+    fn living_elsewhere(&self, addr: &str, from: Caller, now: Instant) -> Option<(&BrokerAddr, &Live)> {
+        let is_it = |(broker, live): &(&BrokerAddr, &Live)| {
+            broker.addr == addr && live.from.connection_id != from.connection_id && live.is_alive(now)
+        };
+        self.live.iter().find(is_it)
+    }
+
+    /// Rejects a change of a broker that lives on another connection.
+    pub(super) fn check_own(&self, addr: &str, from: Caller, now: Instant) -> Result<(), AddressTaken> {
+        match self.living_elsewhere(addr, from, now) {
+            None => Ok(()),
+            Some((_, live)) => Err(AddressTaken { addr: addr.to_owned(), name: live.name.clone() }),
+        }
+    }
+
+    /// Checks whether a registration may take its address, and the name and id.
+    ///
+    /// # Errors
+    /// A broker that lives on another connection has them.
     ///
     /// # Source
     /// docs/decisions/one-broker-of-a-name.md.
-    pub(super) fn check_name(&self, new: &Registration, now: Instant) -> Result<(), NameTaken> {
-        let Some(group) = self.brokers.get(&new.name) else { return Ok(()) };
-        let Some(addr) = group.addrs.get(&new.id).filter(|addr| **addr != new.broker.addr) else {
+    pub(super) fn check_newcomer(&self, new: &Registration, now: Instant) -> Result<(), Refusal> {
+        self.check_address(new, now)?;
+        self.check_member(new, now)?;
+        self.check_name(new, now)?;
+        Ok(())
+    }
+
+    /// A broker that restarts registers its address by a new connection. Its machine may have died and left the old connection open.
+    fn check_address(&self, new: &Registration, now: Instant) -> Result<(), AddressTaken> {
+        let addr = &new.broker.addr;
+        let Some((broker, live)) = self.living_elsewhere(addr, new.from, now) else { return Ok(()) };
+        let host =
+            addr.rsplit_once(':').and_then(|(host, _)| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+        let is_of_host = live.from.peer == new.from.peer || host == Some(new.from.peer);
+        if *broker == new.broker && live.name == new.name && is_of_host && live.is_proved_by(new) {
             return Ok(());
-        };
-        let old = BrokerAddr { cluster: group.cluster.clone(), addr: addr.clone() };
-        let Some(live) = self.live.get(&old).filter(|live| live.connection_id != new.connection_id) else {
-            return Ok(());
-        };
-        let (name, id, live_addr, addr) = (&new.name, new.id, &old.addr, &new.broker.addr);
-        if now.saturating_duration_since(live.seen_at) < ALIVE
-            && live.data_version.state_version == new.data_version.state_version
-        {
-            return Err(NameTaken { name: name.clone(), id, live: live_addr.clone(), addr: addr.clone() });
         }
-        warn!(name, id, former = live_addr, addr, "broker address replaced without an unregistration");
+        Err(AddressTaken { addr: addr.clone(), name: live.name.clone() })
+    }
+
+    /// The slaves of a master with a token have the same one.
+    fn check_member(&self, new: &Registration, now: Instant) -> Result<(), MemberNotProved> {
+        let Some(master) = self.living_of(&new.name, MASTER_ID) else { return Ok(()) };
+        let is_own = master.from.connection_id == new.from.connection_id;
+        if is_own || !master.is_alive(now) || master.is_proved_by(new) {
+            return Ok(());
+        }
+        Err(MemberNotProved { name: new.name.clone(), addr: new.broker.addr.clone() })
+    }
+
+    fn living_of(&self, name: &str, id: u64) -> Option<&Live> {
+        let group = self.brokers.get(name)?;
+        let addr = group.addrs.get(&id)?.clone();
+        self.live.get(&BrokerAddr { cluster: group.cluster.clone(), addr })
+    }
+
+    /// Rejects a second broker of a name and id while the first is alive. Apache's name server accepts both in turns, and messages split
+    /// between them. A broker that restarts elsewhere has closed its former connection, which ended its entry; one whose machine died
+    /// leaves it open, and counts as gone after [`ALIVE`]. A slave that was promoted has a later state: it proves the token of the
+    /// former master, or was registered as a slave of the name before.
+    fn check_name(&self, new: &Registration, now: Instant) -> Result<(), NameTaken> {
+        let Some(group) = self.brokers.get(&new.name) else { return Ok(()) };
+        let Some(old_addr) = group.addrs.get(&new.id).filter(|addr| **addr != new.broker.addr) else {
+            return Ok(());
+        };
+        let old = self.living_of(&new.name, new.id);
+        let Some(live) = old.filter(|live| live.from.connection_id != new.from.connection_id) else {
+            return Ok(());
+        };
+        let (own, other) = (live.data_version.state_version, new.data_version.state_version);
+        if own > other {
+            return Ok(()); // rule 2 ignores the registration
+        }
+        let is_promoted = own < other && (live.has_same_proof(new) || self.members.has(new));
+        let (name, id, former, addr) = (&new.name, new.id, old_addr, &new.broker.addr);
+        if live.is_alive(now) && !is_promoted {
+            return Err(NameTaken { name: name.clone(), id, live: former.clone(), addr: addr.clone() });
+        }
+        warn!(name, id, former, addr, "broker address replaced without an unregistration");
         Ok(())
     }
 }

@@ -18,6 +18,10 @@ fn broker(addr: &str) -> BrokerAddr {
     BrokerAddr { cluster: "c1".into(), addr: addr.into() }
 }
 
+fn caller(connection_id: u64) -> Caller {
+    Caller { connection_id, peer: [10, 0, 0, 1].into() }
+}
+
 fn table() -> RouteTable {
     RouteTable::new(MemoryBudget::new(1 << 20).of_table())
 }
@@ -35,7 +39,8 @@ fn registration(name: &str, id: u64, addr: &str, topics: &[&str]) -> Registratio
         stated_topics: topics.len(),
         topics: topics.iter().map(|name| TopicConfig::new(*name, 4)).collect(),
         filter_servers: None,
-        connection_id: 1,
+        from: caller(1),
+        member_proof: None,
     }
 }
 
@@ -98,7 +103,7 @@ fn a_promoted_slave_leaves_its_old_id() {
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("master");
     table.register(registration("a", 1, "h:2", &["t", "u"]), now).expect("slave");
-    assert!(table.unregister(&broker("h:1"), "a"));
+    assert!(table.unregister(&broker("h:1"), "a", caller(1), now).unwrap());
     table.register(registration("a", 0, "h:2", &["t", "u"]), now).expect("promoted");
     let addrs = table.cluster().brokers["a"].addrs.clone();
     assert_eq!(addrs.into_iter().collect::<Vec<_>>(), [(0, "h:2".to_owned())]);
@@ -113,7 +118,7 @@ fn an_older_state_does_not_take_the_id_of_a_live_broker() {
     table.register(live, now).expect("live");
     table.register(registration("a", 0, "h:2", &["x", "y"]), now).expect("ignored");
     assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:1");
-    assert!(!table.heartbeat(&broker("h:2"), now));
+    assert!(!table.heartbeat(&broker("h:2"), caller(1), now));
     assert_eq!(table.route("x"), None);
     let mut newer = registration("a", 0, "h:2", &["x", "y"]);
     newer.data_version = version(3, 1);
@@ -125,8 +130,10 @@ fn an_older_state_does_not_take_the_id_of_a_live_broker() {
 fn a_second_broker_of_a_name_and_id_is_refused_while_the_first_is_alive() {
     let table = table();
     let start = Instant::now();
-    let other =
-        |addr, connection_id| Registration { connection_id, ..registration("a", 0, addr, &["x", "y"]) };
+    let other = |addr, connection_id| Registration {
+        from: caller(connection_id),
+        ..registration("a", 0, addr, &["x", "y"])
+    };
     let master = || table.cluster().brokers["a"].addrs[&0].clone();
     table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("the first");
     let refused = table.register(other("h:2", 2), start + ALIVE - SECOND).expect_err("the first is alive");
@@ -146,9 +153,96 @@ fn a_second_broker_of_a_name_and_id_is_refused_while_the_first_is_alive() {
     assert_eq!(master(), "h:2");
     table.register(other("h:4", 4), start + ALIVE).expect("the former one is silent");
     assert_eq!(master(), "h:4");
-    let promoted = Registration { data_version: version(1, 1), ..other("h:5", 5) };
-    table.register(promoted, start + ALIVE).expect("a later state");
-    assert_eq!(master(), "h:5");
+    let later = |addr, number| Registration { data_version: version(1, 1), ..other(addr, number) };
+    let stranger = table.register(later("h:5", 5), start + ALIVE);
+    assert!(matches!(stranger, Err(Refusal::NameTaken(_))), "it never was a slave: {stranger:?}");
+    let elsewhere =
+        Registration { from: Caller { peer: [10, 0, 0, 9].into(), ..caller(5) }, ..later("h:3", 5) };
+    assert!(
+        table.register(elsewhere, start + ALIVE).is_err(),
+        "the address of a slave, from another machine"
+    );
+    table.register(later("h:3", 5), start + ALIVE).expect("the slave was promoted");
+    assert_eq!(master(), "h:3");
+}
+
+#[test]
+fn a_stranger_changes_nothing_of_a_broker_that_lives_on_another_connection() {
+    let table = table();
+    let start = Instant::now();
+    let soon = start + ALIVE - SECOND;
+    let stranger = Caller { connection_id: 2, peer: [10, 0, 0, 9].into() };
+    table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("the broker");
+    let before = table.cluster();
+    for from in [stranger, caller(2)] {
+        let theirs = |cluster: &str, name: &str, id| Registration {
+            broker: BrokerAddr { cluster: cluster.into(), addr: "h:1".into() },
+            from,
+            data_version: version(9, 9),
+            ..registration(name, id, "h:1", &["x", "y"])
+        };
+        for (cluster, name) in [("c1", "a"), ("c1", "other"), ("c2", "a"), ("c2", "other")] {
+            let broker = BrokerAddr { cluster: cluster.into(), addr: "h:1".into() };
+            assert!(table.unregister(&broker, name, from, soon).is_err(), "{cluster} {name}");
+            if from == stranger || (cluster, name) != ("c1", "a") {
+                let refused = table.register(theirs(cluster, name, 0), soon);
+                assert!(matches!(refused, Err(Refusal::AddressTaken(_))), "{cluster} {name} {refused:?}");
+            }
+        }
+    }
+    table
+        .register(Registration { from: caller(3), ..registration("a", 1, "h:2", &["t", "u"]) }, start)
+        .unwrap();
+    let stale = Registration {
+        data_version: version(-1, 0),
+        from: stranger,
+        ..registration("a", 0, "h:2", &["x", "y"])
+    };
+    assert!(table.register(stale, soon).is_err(), "a stale registration removes a slave");
+    assert!(table.heartbeat(&broker("h:2"), caller(3), soon));
+    assert!(!table.heartbeat(&broker("h:1"), stranger, soon));
+    table.query_version(&broker("h:1"), stranger, version(0, 1), soon);
+    assert_eq!(table.route("x"), None);
+    assert_eq!(table.cluster().clusters, before.clusters);
+    assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:1");
+    assert_eq!(table.remove_silent(start + 121 * SECOND), [1], "a stranger's heartbeats do not count");
+}
+
+#[test]
+fn a_restarted_broker_registers_at_once_also_when_its_old_connection_seems_open() {
+    let table = table();
+    let now = Instant::now();
+    table.register(registration("a", 0, "10.0.0.7:1", &["t", "u"]), now).expect("first");
+    let again = |from| Registration { from, ..registration("a", 0, "10.0.0.7:1", &["t", "u"]) };
+    table.register(again(caller(2)), now).expect("from the same machine");
+    let of_host = Caller { connection_id: 3, peer: [10, 0, 0, 7].into() };
+    table.register(again(of_host), now).expect("from the host that it names");
+    table.connection_closed(3);
+    let elsewhere = Caller { connection_id: 4, peer: [10, 0, 0, 9].into() };
+    table.register(again(elsewhere), now).expect("the old connection is closed");
+    assert!(table.unregister(&broker("10.0.0.7:1"), "a", elsewhere, now).unwrap());
+}
+
+#[test]
+fn a_master_with_a_token_has_slaves_and_successors_with_the_same_token_only() {
+    let table = table();
+    let now = Instant::now();
+    let proved = |id, addr, number, proof: Option<&str>| Registration {
+        from: caller(number),
+        member_proof: proof.map(str::to_owned),
+        ..registration("a", id, addr, &["t", "u"])
+    };
+    table.register(proved(0, "h:1", 1, Some("p")), now).expect("the master");
+    for (number, proof) in [(2, None), (3, Some("q"))] {
+        let refused = table.register(proved(1, "h:2", number, proof), now);
+        assert!(matches!(refused, Err(Refusal::MemberNotProved(_))), "{refused:?}");
+        let same_address = table.register(proved(0, "h:1", number, proof), now);
+        assert!(matches!(same_address, Err(Refusal::AddressTaken(_))), "{same_address:?}");
+    }
+    let promoted = |proof| Registration { data_version: version(1, 1), ..proved(0, "h:2", 4, proof) };
+    assert!(table.register(promoted(None), now).is_err());
+    table.register(promoted(Some("p")), now).expect("promoted, and unknown until now");
+    assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:2");
 }
 
 #[test]
@@ -179,7 +273,7 @@ fn the_lowest_slave_acts_for_a_missing_master_without_write_permission() {
     assert_eq!(table.route("old"), None);
     table.register(acting(0, "h:1"), now).expect("master");
     assert_eq!(perm_of(&table, "t"), 6);
-    table.unregister(&broker("h:1"), "a");
+    table.unregister(&broker("h:1"), "a", caller(1), Instant::now()).unwrap();
     assert_eq!(perm_of(&table, "t"), 4, "the write bit goes with the last master");
 }
 
@@ -190,12 +284,12 @@ fn the_last_address_takes_the_name_its_topics_and_its_cluster_along() {
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
     table.register(registration("b", 0, "h:2", &["t", "w"]), now).expect("b");
     assert_eq!(names(&table.route("t").expect("a route")), ["a", "b"]);
-    table.unregister(&broker("h:1"), "a");
+    table.unregister(&broker("h:1"), "a", caller(1), Instant::now()).unwrap();
     assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
     assert_eq!(table.topics(), ["t", "w"]);
-    table.unregister(&broker("h:2"), "b");
+    table.unregister(&broker("h:2"), "b", caller(1), Instant::now()).unwrap();
     assert_eq!(table.cluster(), Cluster::default());
-    assert!(!table.unregister(&broker("h:2"), "b"));
+    assert!(!table.unregister(&broker("h:2"), "b", caller(1), now).unwrap());
 }
 
 #[test]
@@ -213,11 +307,11 @@ fn silent_brokers_go_after_their_own_timeout() {
     let start = Instant::now();
     let mut impatient = registration("a", 0, "h:1", &["t", "u"]);
     impatient.heartbeat_timeout = Some(10 * SECOND);
-    impatient.connection_id = 7;
+    impatient.from = caller(7);
     table.register(impatient, start).expect("a");
     table.register(registration("b", 0, "h:2", &["t", "u"]), start).expect("b");
     assert_eq!(table.remove_silent(start + 10 * SECOND), Vec::<u64>::new());
-    assert!(table.heartbeat(&broker("h:1"), start + 9 * SECOND));
+    assert!(table.heartbeat(&broker("h:1"), caller(7), start + 9 * SECOND));
     assert_eq!(table.remove_silent(start + 19 * SECOND), Vec::<u64>::new());
     assert_eq!(table.remove_silent(start + 20 * SECOND), [7]);
     assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
@@ -231,7 +325,7 @@ fn only_the_connection_of_the_last_registration_counts() {
     let now = Instant::now();
     let mut registration = registration("a", 0, "h:1", &["t", "u"]);
     table.register(registration.clone(), now).expect("by connection 1");
-    registration.connection_id = 2;
+    registration.from = caller(2);
     table.register(registration, now).expect("by connection 2");
     assert_eq!(table.connection_closed(1), 0);
     assert!(table.route("t").is_some());
@@ -243,11 +337,14 @@ fn only_the_connection_of_the_last_registration_counts() {
 fn the_same_version_counts_as_a_heartbeat_and_another_does_not() {
     let table = table();
     let start = Instant::now();
-    assert_eq!(table.query_version(&broker("h:1"), version(0, 1), start), None);
+    assert_eq!(table.query_version(&broker("h:1"), caller(1), version(0, 1), start), None);
     table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("a");
-    assert_eq!(table.query_version(&broker("h:1"), version(0, 1), start + 100 * SECOND), Some(version(0, 1)));
+    assert_eq!(
+        table.query_version(&broker("h:1"), caller(1), version(0, 1), start + 100 * SECOND),
+        Some(version(0, 1))
+    );
     assert_eq!(table.remove_silent(start + 121 * SECOND), Vec::<u64>::new());
-    table.query_version(&broker("h:1"), version(0, 5), start + 200 * SECOND);
+    table.query_version(&broker("h:1"), caller(1), version(0, 5), start + 200 * SECOND);
     assert_eq!(table.remove_silent(start + 221 * SECOND), [1]);
 }
 
@@ -319,6 +416,6 @@ fn routes_beyond_the_budget_are_refused_whole_and_give_their_memory_back() {
     assert_eq!(budget.used_bytes(), before);
     table.delete_topic("u", None);
     assert!(budget.used_bytes() < before);
-    table.unregister(&broker("h:1"), "a");
+    table.unregister(&broker("h:1"), "a", caller(1), Instant::now()).unwrap();
     assert_eq!(budget.used_bytes(), 0);
 }

@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::{Command, header};
+use rocketpy_protocol::{Command, header, json};
 use rocketpy_remoting::{Client, ClientConfig};
 
 use crate::support::*;
@@ -110,6 +110,46 @@ async fn a_broker_takes_its_leave() {
         r#"{"brokerAddrTable":{},"clusterAddrTable":{}}"#
     );
     bench.ask(request::UNREGISTER_BROKER, &header).await;
+}
+
+#[tokio::test]
+async fn another_connection_neither_unregisters_nor_replaces_a_living_broker() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    let stranger = Client::new(ClientConfig::default());
+    let ask = async |command| stranger.call(&bench.addr(), command, PATIENCE).await.expect("an answer");
+    let header = header::UnRegisterBrokerRequestHeader {
+        broker_name: MASTER.name,
+        broker_addr: MASTER.addr,
+        cluster_name: MASTER.cluster,
+        broker_id: MASTER.id,
+    };
+    let unregistration = || Command::request(request::UNREGISTER_BROKER, &header);
+    let refused = ask(unregistration()).await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.expect("a remark").contains("another connection"));
+    let mut later = body(&["TopicTest", "Stolen"], 9);
+    later.topic_config_serialize_wrapper.data_version.state_version = 7;
+    for broker in [
+        Broker { addr: "10.0.0.9:10911", ..MASTER },
+        Broker { name: "b-b", ..MASTER },
+        Broker { cluster: "c2", ..MASTER },
+    ] {
+        let header = register_header(broker);
+        let request = Command::request(request::REGISTER_BROKER, &header).with_body(json::to_vec(&later));
+        assert_eq!(ask(request).await.code, response::SYSTEM_ERROR, "{} {}", broker.addr, broker.name);
+    }
+    assert_eq!(bench.route("Stolen").await.code, response::TOPIC_NOT_EXIST);
+    assert!(text(&bench.route("TopicTest").await).contains(MASTER.addr));
+
+    // The broker itself restarts without a word, on the same machine.
+    let restarted = Client::new(ClientConfig::default());
+    let request = registration(MASTER, &["TopicTest", "TBW102"], 1);
+    let answer = restarted.call(&bench.addr(), request, PATIENCE).await.expect("an answer");
+    assert_eq!(answer.code, response::SUCCESS);
+    let answer = restarted.call(&bench.addr(), unregistration(), PATIENCE).await.expect("an answer");
+    assert_eq!(answer.code, response::SUCCESS);
+    assert_eq!(bench.route("TopicTest").await.code, response::TOPIC_NOT_EXIST);
 }
 
 #[tokio::test]

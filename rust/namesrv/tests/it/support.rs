@@ -112,6 +112,7 @@ pub(crate) fn register_header(broker: Broker) -> header::RegisterBrokerRequestHe
         body_crc32: None,
         zone_name: None,
         zone_mode: None,
+        member_proof: None,
     }
 }
 

@@ -49,6 +49,12 @@ pub mod key {
     /// In the refusal of END_TRANSACTION, `true`: the transaction ended otherwise, or its half message is gone. To ask again changes nothing.
     /// RocketPy's own; Apache's clients read no answer to this request.
     pub const TRANSACTION_OVER: &str = "rocketpyTransactionOver";
+    /// In GET_BROKER_HA_STATUS: asks for a proof of the answer. RocketPy's own.
+    pub const NONCE: &str = "nonce";
+    /// In the answer to GET_BROKER_HA_STATUS: what the next role change has to prove the token with. RocketPy's own.
+    pub const CHALLENGE: &str = "challenge";
+    /// In requests and answers between brokers, and in a role change: the proof of the token. RocketPy's own.
+    pub const PROOF: &str = "proof";
 }
 
 /// A custom header of a command.

@@ -26,6 +26,8 @@ header! {
         body_crc32: Option<i32> = "bodyCrc32",
         zone_name: Option<&'a str> = "__ZONE_NAME",
         zone_mode: Option<&'a str> = "__ZONE_MODE",
+        /// Equal for all brokers of a name that know one token. Not Apache's.
+        member_proof: Option<&'a str> = "memberProof",
     }
 }
 

@@ -302,7 +302,7 @@ pub const KEYS: &[Key] = keys! {
         /// Addresses that slaves may connect from, separated by semicolons. Empty: any address.
         "haAllowedSlaves" = Ips => [broker.replication.allowed], ours;
         /// File with a shared token by which a master and its slaves authenticate each other. Apache's slaves do not
-        /// support it and are refused.
+        /// support it and are refused. Role changes from another machine require it.
         "haTokenFile" = Maybe(File) => [broker.replication.token_file], ours;
         /// File that receives the process id and the addresses as JSON once all ports accept connections.
         "readyFile" = Maybe(File) => [ready_file], ours;

@@ -46,6 +46,44 @@ fn a_pair_with_a_token_gives_the_log_to_nobody_without_it() {
     take_back(pair);
 }
 
+/// A slave stays with its master, whoever asks it to leave.
+#[test]
+fn strangers_detach_no_slave_of_a_pair_with_a_token_and_its_slaves_promote_each_other() {
+    let mut pair = Pair::start_with_token(Some("secret"));
+    pair.send(0..10);
+    pair.wait_for_slave();
+    let slave = pair.slave();
+    for proof in [None, Some("bm8gcHJvb2Y=")] {
+        let mut asked = Command::bare_request(request::LEAVE_MASTER);
+        proof.into_iter().for_each(|proof| asked.ext.push("proof", proof));
+        let refused = pair.caller.call(&slave, asked);
+        assert_ne!(refused.code, 0);
+        assert!(refused.remark.unwrap().contains("did not prove"));
+    }
+    pair.send(10..20);
+    pair.wait_for_slave();
+
+    let mut of_second = pair.of_slave();
+    (of_second.broker.broker_id, of_second.broker.store.root) = (2, pair.path("second"));
+    let second = Process::start(Role::Broker, of_second).unwrap();
+    let address = second.addresses().broker.clone().unwrap();
+    wait_until("the second slave has all", || {
+        pair.try_status(&address)
+            .is_some_and(|status| status.master_commit_log_max_offset == pair.end(&slave) as i64)
+    });
+    pair.stop_master();
+    wait_until("the slave is promoted, because the other one leaves on its proof", || {
+        pair.change_role(&slave, "ASYNC_MASTER", false).is_ok()
+    });
+    pair.wait_for_role(&slave, true);
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    wait_until("the name server accepts the proof of the new master", || {
+        let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().any(|broker| broker.broker_addrs.get(&0) == Some(&slave))
+    });
+    second.stop(TIMEOUT).unwrap();
+}
+
 /// Who asks for the state with a text of its choice gets no proof that a slave takes for another request.
 fn no_answer_for_anybody_opens_the_log(pair: &Pair) {
     pair.wait_for_slave();

@@ -15,14 +15,14 @@ use crate::pair::{Pair, bodies};
 use crate::support::{TIMEOUT, pull, pull_as, send_with, wait_until};
 
 impl Pair {
-    fn change_role(&self, broker: &str, role: &str, force: bool) -> Result<(), String> {
+    pub(crate) fn change_role(&self, broker: &str, role: &str, force: bool) -> Result<(), String> {
         let header = ChangeBrokerRoleHeader { role, broker_id: None, force: Some(force) };
         let answer = self.caller.call(broker, Command::request(request::CHANGE_BROKER_ROLE, &header));
         if answer.code == 0 { Ok(()) } else { Err(answer.remark.unwrap_or_default()) }
     }
 
     /// Waits until a broker serves in a role.
-    fn wait_for_role(&self, broker: &str, is_master: bool) {
+    pub(crate) fn wait_for_role(&self, broker: &str, is_master: bool) {
         wait_until("the broker has its new role", || {
             self.try_status(broker).is_some_and(|status| status.master == is_master)
         });
