@@ -351,6 +351,7 @@ def test_a_topic_lives_from_create_to_delete(rocketpy):
     assert "TBW102" in [row["topic"] for row in json.loads(rocketpy("topic", "list", "--all", "--json").stdout)]
     rows = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
     assert [row["queue_id"] for row in rows] == [0, 1, 2]
+    assert {(row["readable"], row["writable"]) for row in rows} == {(True, True)}
     assert {row["messages"] for row in rows} == {0}
     assert name in rocketpy("topic", "describe", name).stdout
     rocketpy("produce", name, stdin="1\n2\n")
@@ -369,6 +370,13 @@ def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
     assert "no-such-topic" in error
     assert hint == "hint: `rocketpy topic list` shows the topics, `rocketpy topic create no-such-topic` creates it"
     assert rocketpy("consume", "no-such-topic", "--group", "g", code=3).stderr.splitlines()[-2:] == [error, hint]
+    for topic, way_out in [("%RETRY%nobody", "rocketpy group list"), ("%DLQ%nobody", "rocketpy dlq list")]:
+        hint = rocketpy("consume", topic, code=3).stderr.splitlines()[-1]
+        assert way_out in hint, topic
+        assert "topic create" not in hint, "the broker creates it"
+    refused = rocketpy("produce", "no-such-topic", "--delay", "34560000", stdin="x\n", code=None).stderr
+    assert "timerMaxDelaySec" in refused.splitlines()[-1]
+    assert "maxMessageSize" not in refused
 
 
 def test_creating_a_topic_again_changes_only_what_is_said_and_takes_no_messages_away_unasked(rocketpy):

@@ -1,5 +1,6 @@
 """`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone."""
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -96,7 +97,8 @@ def existing(group: str, hint: str | None = None) -> Generator[None, None, None]
     try:
         yield
     except GroupNotFoundError as error:
-        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, hint or HINT.format(group)) from error
+        hint = hint or HINT.format(shlex.quote(group))
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, hint) from error
 
 
 def lag(
