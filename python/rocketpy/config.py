@@ -350,7 +350,8 @@ class MemberOptions(ClientOptions, total=False):
     """Maximum number of prefetched messages per queue; with handlers, counted from the first unfinished message.
     Default 16384."""
     prefetch_bytes: Annotated["int", Default(16 << 20)]
-    """Maximum size in bytes of the messages per queue that are prefetched or in work by handlers. Default 16 MiB."""
+    """Maximum size in bytes of the messages per queue that are prefetched or being processed by handlers. Default 16
+    MiB."""
     prefetch_total_bytes: Annotated["int", Default(128 << 20)]
     """Maximum size in bytes of the prefetched messages of all queues together. Default 128 MiB."""
     pull_messages: Annotated["int", Default(4096)]

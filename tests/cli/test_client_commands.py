@@ -212,14 +212,14 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
             command("produce", "orders", "--tag", "B", stdin="other", name_server=address)
             assert process.stdout.readline() == f"{number}\n"
         assert server.stop() == 0
-        assert "waiting until available again" in process.stderr.readline()
+        assert "retrying until the servers are available" in process.stderr.readline()
         assert process.poll() is None
         start(*arguments)
         command("produce", "orders", "--tag", "A", "--order-key", "k", stdin="2\n3\n4", name_server=address)
         assert [process.stdout.readline() for _ in range(3)] == ["2\n", "3\n", "4\n"]
         command("topic", "delete", "orders", "--yes", name_server=address)
         assert process.stderr.readline() == "available again\n"
-        assert process.stderr.readline() == "no route for topic: orders; waiting until available again\n"
+        assert process.stderr.readline() == "no route for topic: orders; retrying until the servers are available\n"
         assert process.poll() is None
 
 
@@ -232,7 +232,7 @@ def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, execu
     with consuming(executable, server, "orders", "--follow", "--group", "g") as process:
         assert process.stdout.readline() == "1\n"
         assert server.stop() == 0
-        assert "waiting until available again" in process.stderr.readline()
+        assert "retrying until the servers are available" in process.stderr.readline()
         start(*arguments)
         assert process.stderr.readline() == "available again\n"
         command("produce", "orders", stdin="2", name_server=address)

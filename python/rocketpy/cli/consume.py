@@ -152,8 +152,8 @@ def read_on(
 
 
 def tell_of_absence(error: object) -> None:
-    """Reports an outage on standard error, and that the command waits."""
-    text = f"{error}; waiting until available again"
+    """Reports an outage on standard error, and that the command retries."""
+    text = f"{error}; retrying until the servers are available"
     output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
