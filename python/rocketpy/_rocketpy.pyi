@@ -412,8 +412,13 @@ class Work:
     def __iter__(self) -> Messages: ...
     def next_batch(self) -> list[ReceivedMessage]: ...
     def fail(
-        self, after: Duration | None = None, level: int | None = None, reject: bool = False, reason: str | None = None
-    ) -> str | None: ...
+        self,
+        after: Duration | None = None,
+        level: int | None = None,
+        reject: bool = False,
+        reason: str | None = None,
+        chosen: bool = False,
+    ) -> tuple[str, bool] | None: ...
 
 @final
 class Messages:

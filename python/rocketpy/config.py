@@ -350,7 +350,8 @@ class MemberOptions(ClientOptions, total=False):
     """Maximum number of prefetched messages per queue; with handlers, counted from the first unfinished message.
     Default 16384."""
     prefetch_bytes: Annotated["int", Default(16 << 20)]
-    """Maximum size in bytes of the messages per queue that are prefetched or in work by handlers. Default 16 MiB."""
+    """Maximum size in bytes of the messages per queue that are prefetched or being processed by handlers. Default 16
+    MiB."""
     prefetch_total_bytes: Annotated["int", Default(128 << 20)]
     """Maximum size in bytes of the prefetched messages of all queues together. Default 128 MiB."""
     pull_messages: Annotated["int", Default(4096)]
@@ -419,6 +420,9 @@ class PushOptions(MemberOptions, total=False):
     def`. Default 16."""
     max_retries: Annotated["int", Default(16)]
     """Maximum number of redeliveries before a message is moved to the dead letters. Default 16."""
+    dead_letter_error: Annotated["bool", Default(True)]
+    """Whether a dead letter carries type and text of the last exception, up to 512 bytes, for `DeadLetter.error` and
+    `rocketpy dlq show`. Bodies are left out, but other data in the text is stored. Default True."""
     handler_timeout: Annotated["Duration", Default(HANDLER_SECONDS)]
     """Timeout for a handler. When it expires, the message is sent back for a later redelivery; a task is cancelled, and
     a thread, which cannot be cancelled, is replaced by a new one. Not used with `ordered`. Default 900 s."""

@@ -197,6 +197,6 @@ class PushStats:
     dead: int
     """Number of messages moved to the dead letters of the group."""
     unfinished: int
-    """Number of messages in work by handlers, or being sent back."""
+    """Number of messages that handlers are processing, or that are being sent back."""
     failed_callbacks: int = 0
     """Number of calls of `on_assigned` and `on_revoked` that raised."""

@@ -212,14 +212,14 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
             command("produce", "orders", "--tag", "B", stdin="other", name_server=address)
             assert process.stdout.readline() == f"{number}\n"
         assert server.stop() == 0
-        assert "waiting until available again" in process.stderr.readline()
+        assert "retrying until the servers are available" in process.stderr.readline()
         assert process.poll() is None
         start(*arguments)
         command("produce", "orders", "--tag", "A", "--order-key", "k", stdin="2\n3\n4", name_server=address)
         assert [process.stdout.readline() for _ in range(3)] == ["2\n", "3\n", "4\n"]
         command("topic", "delete", "orders", "--yes", name_server=address)
         assert process.stderr.readline() == "available again\n"
-        assert process.stderr.readline() == "no route for topic: orders; waiting until available again\n"
+        assert process.stderr.readline() == "no route for topic: orders; retrying until the servers are available\n"
         assert process.poll() is None
 
 
@@ -232,7 +232,7 @@ def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, execu
     with consuming(executable, server, "orders", "--follow", "--group", "g") as process:
         assert process.stdout.readline() == "1\n"
         assert server.stop() == 0
-        assert "waiting until available again" in process.stderr.readline()
+        assert "retrying until the servers are available" in process.stderr.readline()
         start(*arguments)
         assert process.stderr.readline() == "available again\n"
         command("produce", "orders", stdin="2", name_server=address)
@@ -351,6 +351,7 @@ def test_a_topic_lives_from_create_to_delete(rocketpy):
     assert "TBW102" in [row["topic"] for row in json.loads(rocketpy("topic", "list", "--all", "--json").stdout)]
     rows = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
     assert [row["queue_id"] for row in rows] == [0, 1, 2]
+    assert {(row["readable"], row["writable"]) for row in rows} == {(True, True)}
     assert {row["messages"] for row in rows} == {0}
     assert name in rocketpy("topic", "describe", name).stdout
     rocketpy("produce", name, stdin="1\n2\n")
@@ -369,6 +370,13 @@ def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
     assert "no-such-topic" in error
     assert hint == "hint: `rocketpy topic list` shows the topics, `rocketpy topic create no-such-topic` creates it"
     assert rocketpy("consume", "no-such-topic", "--group", "g", code=3).stderr.splitlines()[-2:] == [error, hint]
+    for topic, way_out in [("%RETRY%nobody", "rocketpy group list"), ("%DLQ%nobody", "rocketpy dlq list")]:
+        hint = rocketpy("consume", topic, code=3).stderr.splitlines()[-1]
+        assert way_out in hint, topic
+        assert "topic create" not in hint, "the broker creates it"
+    refused = rocketpy("produce", "no-such-topic", "--delay", "34560000", stdin="x\n", code=None).stderr
+    assert "timerMaxDelaySec" in refused.splitlines()[-1]
+    assert "maxMessageSize" not in refused
 
 
 def test_creating_a_topic_again_changes_only_what_is_said_and_takes_no_messages_away_unasked(rocketpy):

@@ -14,12 +14,13 @@ def group(server, rocketpy, topic: str) -> str:
     name = f"{topic}-group"
     with Producer("dying", name_servers=server.name_server, send_timeout=60) as producer:
         sent = [producer.send(Message(topic, body, keys=["k"], properties={"n": body.decode()})) for body in BODIES]
-    give_up(server.ready["broker"], name, *sent)
+    give_up(server.ready["broker"], name, *sent, error=ERROR)
     while len(json.loads(rocketpy("dlq", "show", name, "--json").stdout)) < len(sent):
         pass
     return name
 
 
+ERROR = "Reject: no such order: A-17"
 BODIES = [b"one", b"two", b"three"]
 
 
@@ -29,14 +30,15 @@ def bodies(lines: str) -> list[str]:
 
 def test_dead_letters_are_listed_shown_and_exported(rocketpy, topic: str, group: str, tmp_path):
     (listed,) = [one for one in json.loads(rocketpy("dlq", "list", "--json").stdout) if one["group"] == group]
-    assert listed["count"] == 3
+    assert (listed["count"], listed["newest_error"]) == (3, ERROR)
     shown = rocketpy("dlq", "show", group).stdout
     assert topic in shown
     assert "three" in shown
+    assert shown.count(ERROR) == 3
     some = json.loads(rocketpy("dlq", "show", group, "--property", "n=two", "--json").stdout)
-    assert [(one["body"], one["origin_topic"], one["reconsume_times"], one["reason"]) for one in some] == [
-        ("two", topic, 1, "GIVEN_UP")
-    ]
+    assert [
+        (one["body"], one["origin_topic"], one["reconsume_times"], one["reason"], one["error"]) for one in some
+    ] == [("two", topic, 1, "GIVEN_UP", ERROR)]
     assert "only the oldest 1 are shown" in rocketpy("dlq", "show", group, "--max", "1").stdout
     assert bodies(rocketpy("dlq", "export", group, "--since", "-1h", "--max", "2").stdout) == ["one", "two"]
     file = tmp_path / "dead.jsonl"

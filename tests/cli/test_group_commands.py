@@ -20,13 +20,13 @@ def test_lag_is_told_by_topic_and_on_request_by_queue_in_local_time(rocketpy, se
     assert sorted(row["lag"] for row in rows) == [0, 0, 0, 1]
     assert [row["queue_id"] for row in rows] == [0, 1, 2, 3]
     shown = rocketpy("group", "lag", group, env={**os.environ, "TZ": "Asia/Kolkata"}).stdout
-    assert f"{group}: 1 not committed, 0 live members" in shown
+    assert f"{group}: 1 message not committed, 0 live members" in shown
     assert "+05:30" in shown
     assert "the next member continues at the stored commits" in shown
     with Consumer(group, topic, name_servers=server.name_server) as consumer:
         assert consumer.poll(timeout=60)
         shown = rocketpy("group", "lag", group).stdout
-        assert f"{group}: 1 not committed, 1 live member" in shown
+        assert f"{group}: 1 message not committed, 1 live member" in shown
         assert "1 message of these: fetched by live members" in shown
 
 

@@ -59,7 +59,7 @@ LOCKED_AT_LEAST_MS = {"java": 55_000, "go": 55_000, "cpp": 35_000}
 FAILING = ("later", "thrown")
 OWN_OF_A_BROKER = {"CLUSTER", "MSG_REGION", "MIN_OFFSET", "MAX_OFFSET", "__CRC32#", "WAIT"}
 """WAIT: Apache's broker sets it to false in what is sent back, RocketPy's leaves it; neither looks at it again."""
-OWN_OF_DEAD_LETTERS = {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON", "DELAY"}
+OWN_OF_DEAD_LETTERS = {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON", "DLQ_ERROR", "DELAY"}
 """RocketPy's broker adds what they were, and leaves out the delay, which they do not have."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from pushing import Seen, committed, dead_letters, send
 
 import rocketpy
+from rocketpy.consuming.handlers import reason_of
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
@@ -49,15 +50,14 @@ def test_a_message_whose_handler_raises_comes_again(server, topic, group, caplog
         if message.body == b"3" and message.reconsume_times < 2:
             raise ValueError("no such order")
 
-    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
         seen.wait(7)
     assert [times for number, times in seen.calls if number == 3] == [0, 1, 2]
     assert seen.counts() == Counter({0: 1, 1: 1, 2: 1, 3: 3, 4: 1})
     stats = consumer.stats()
     assert (stats.failed, stats.sent_back, stats.dead, stats.unfinished) == (2, 2, 0, 0)
-    errors = [record for record in caplog.records if "which comes again" in record.message]
-    assert len(errors) == 2
-    assert all("no such order" in record.exc_text for record in errors)
+    attempts = [record for record in caplog.records if "which comes again: ValueError: no such order" in record.message]
+    assert [(record.levelno, record.exc_info) for record in attempts] == [(logging.WARNING, None)] * 2
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -78,7 +78,7 @@ def test_an_error_whose_own_text_raises_is_an_error_like_others(server, topic, g
         handle(message)
 
     consumer.on(topic)(handle_async if is_async else handle)
-    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
         seen.wait(3)
         wait_until(lambda: committed(server, group, topic) == 2)
     assert sorted(seen.calls) == [(0, 0), (0, 1), (1, 0)]
@@ -103,6 +103,105 @@ def test_what_is_rejected_and_what_failed_too_often_is_a_dead_letter(server, top
         wait_until(lambda: committed(server, group, topic) == 4)
     assert seen.counts() == Counter({0: 1, 1: 1, 2: 2, 3: 1})
     assert dead_letters(server, group) == [b"1", b"2"]
+
+
+def errors_of(server, group):
+    """Bodies of the dead letters of a group, with reason and error."""
+    with server.admin() as admin:
+        found = {letter.message.body: (letter.reason, letter.error) for letter in admin.dead_letters(group)}
+        (listed,) = [one for one in admin.dead_letter_groups() if one.group == group]
+    assert listed.newest_error in {error for _, error in found.values()}
+    return found
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_dead_letters_carry_the_last_error_and_only_the_last_attempt_is_logged_with_a_traceback(
+    server, topic, group, caplog, ordered
+):
+    send(server, topic, 4)
+    consumer = server.push_consumer(group, max_retries=1, ordered=ordered, retry_pause=0.01)
+    tries = Counter()
+
+    @consumer.on(topic)
+    def handle(message):
+        tries[message.body] += 1
+        if message.body == b"0":
+            raise rocketpy.Reject("no such order: A-17")
+        if message.body == b"1":
+            raise ValueError(f"attempt {tries[message.body]}\n\x1b[2J\x00 ä")
+        if message.body == b"2":
+            raise rocketpy.Retry("the bank sleeps", after=0.01)
+        raise KeyError("x" * 1000)
+
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
+        wait_until(lambda: consumer.stats().dead == 4)
+    found = errors_of(server, group)
+    last = "GIVEN_UP" if ordered else "RETRIES_EXHAUSTED"
+    assert found[b"0"] == ("GIVEN_UP", "Reject: no such order: A-17")
+    assert found[b"1"] == (last, r"ValueError: attempt 2\n\x1b[2J\x00 ä")
+    assert found[b"2"] == (last, "Retry: the bank sleeps")
+    assert found[b"3"][1] == f"KeyError: '{'x' * 501}"
+    attempts = [record for record in caplog.records if record.getMessage().startswith("handler of topic")]
+    assert {record.levelno for record in attempts} == {logging.WARNING}
+    traces = [record.exc_info is not None for record in attempts if "ValueError: attempt" in record.getMessage()]
+    assert traces == [False, True]
+    (rejected,) = [record for record in attempts if "no such order" in record.getMessage()]
+    assert "Traceback" in rejected.exc_text
+    assert r"\x1b[2J" in caplog.text, "control characters are escaped in the log too"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_dead_letters_never_carry_the_body_and_no_error_if_it_is_switched_off(server, topic, group, caplog, wanted):
+    body = b'{"card": "4111 1111 1111 1111", "name": "\xc3\xa4"}'
+    bodies = [body, b"4111", body * 1000]
+    with server.producer("push-senders") as producer:
+        for one in bodies:
+            producer.send(rocketpy.Message(topic, one))
+    consumer = server.push_consumer(group, max_retries=0, **({} if wanted else {"dead_letter_error": False}))
+
+    @consumer.on(topic)
+    def handle(message):
+        text = message.body.decode()
+        raise ValueError(f"cannot read {message.body!r} and {text!r}" + (f": {text}" if len(text) > 8 else ""))
+
+    with consumer:
+        wait_until(lambda: consumer.stats().dead == 3)
+    found = errors_of(server, group)
+    expected = "ValueError: cannot read <body> and <body>"
+    texts = [f"{expected}: <body>", expected, "ValueError: cannot read <body>"]
+    assert [found[one][1] for one in bodies] == (texts if wanted else [None] * 3)
+    assert "4111" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_the_input_that_pydantic_names_is_not_in_the_reason():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Order(pydantic.BaseModel):
+        amount: int
+
+    try:
+        Order.model_validate_json('{"amount": "4111 1111"}')
+    except pydantic.ValidationError as error:
+        reason = reason_of(error, [])
+    assert "4111" not in reason
+    assert "amount" in reason
+    assert "input_type=str" in reason
+
+
+def test_a_lone_surrogate_in_an_error_is_escaped():
+    assert reason_of(ValueError("a\ud800b\u2028"), []) == r"ValueError: a\ud800b\u2028"
+
+
+def test_a_handler_that_never_returns_in_time_is_the_error_of_its_dead_letter(server, topic, group):
+    send(server, topic, 1)
+    go_on = threading.Event()
+    consumer = server.push_consumer(group, concurrency=1, handler_timeout=0.5, max_retries=0, stop_timeout=60)
+    consumer.on(topic)(lambda message: not go_on.wait(60) or None)
+    with consumer:
+        wait_until(lambda: consumer.stats().dead == 1)
+        go_on.set()
+    error = "handler_timeout: the handler did not return within 0.5 s"
+    assert errors_of(server, group) == {b"0": ("RETRIES_EXHAUSTED", error)}
 
 
 def test_a_handler_chooses_when_its_message_comes_again(server, topic, group, caplog):

@@ -52,7 +52,7 @@ def test_a_coroutine_that_raises_gets_its_message_again(server, topic, group, ca
         if message.body == b"2":
             raise rocketpy.Reject
 
-    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
         seen.wait(5)
         wait_until(lambda: committed(server, group, topic) == 4)
     assert seen.counts() == Counter({0: 1, 1: 2, 2: 1, 3: 1})
@@ -190,6 +190,6 @@ def test_a_plain_handler_whose_coroutine_nobody_awaits_is_told_so(server, topic,
         raise AssertionError("never runs")
 
     consumer.on(topic)(lambda message: handle(message))
-    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
         wait_until(lambda: consumer.stats().dead == 1)
     assert "write it as `async def`" in caplog.text

@@ -155,10 +155,12 @@ def peer_that_passes_over(server: rocketpy.Server, topic: str, missing: set[int]
     return ScriptedPeer({GET_ROUTE: route, PULL_MESSAGE: lambda _: (fields, body)}, lambda _: None)
 
 
-def give_up(broker: str, group: str, *receipts) -> None:
-    """Gives messages back so that they die at once."""
+def give_up(broker: str, group: str, *receipts, error: str | None = None) -> None:
+    """Gives messages back so that they die at once, with an error as RocketPy's consumers report it."""
     with Raw(broker) as raw:
         for receipt in receipts:
             offset = str(int(receipt.offset_msg_id[16:], 16))
             fields = {"offset": offset, "group": group, "delayLevel": "-1", "originMsgId": receipt.msg_id}
+            if error is not None:
+                fields["rocketpyError"] = error
             assert raw.answer(request(CONSUMER_SEND_MSG_BACK, fields))["code"] == OK

@@ -19,7 +19,8 @@ def dead(rocketpy_server):
     """A group and the receipts of the flights that it gave up."""
     topic, group = fresh_name("flown"), fresh_name("giving-up")
     receipts = spark_jobs.send_flights(rocketpy_server, topic, DEAD)
-    give_up(rocketpy_server.broker, group, *receipts)
+    for number, receipt in enumerate(receipts):
+        give_up(rocketpy_server.broker, group, receipt, error=f"ValueError: no aircraft {number}")
     with rocketpy_server.admin() as admin:
 
         def are_there():
@@ -51,9 +52,11 @@ def test_dead_letters_are_counted_by_kind_and_age_and_some_are_shown(spark, dead
     assert {row["tag"]: row["messages"] for row in report["kinds"]} == carriers
     for row in report["kinds"]:
         assert (row["group"], row["origin_topic"], row["reason"]) == (group, topic, "GIVEN_UP")
+        assert (row["error_type"], row["newest_error"].split(": ")[0]) == ("ValueError", "ValueError")
         assert row["last_hour"] == row["last_3_days"] == row["messages"]
     shown = collections.Counter(one["tag"] for one in report["sample"])
     assert shown == {tag: min(2, count) for tag, count in carriers.items()}
+    assert all(one["error"].startswith("ValueError: no aircraft ") for one in report["sample"])
     assert all(one["body"].startswith('{"year":2013') for one in report["sample"])
     assert report["resent"] is None
     stored = spark.read.parquet(str(tmp_path / "letters" / "dead_letters.parquet")).collect()

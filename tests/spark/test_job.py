@@ -123,6 +123,11 @@ def test_a_query_that_fails_ends_in_one_line(spark, flights, rocketpy_server, tm
     assert code == 1
     assert "error: query failed: [UNRESOLVED_COLUMN" in text
     assert "Traceback" not in text
+    named = re.search(r"hint: the whole error is in (\S+)", text)
+    assert named
+    whole = Path(named[1])
+    assert "UNRESOLVED_COLUMN" in whole.read_text()
+    whole.unlink()
 
 
 def test_progress_counts_the_tasks_of_the_job(spark, flights, rocketpy_server, capsys):

@@ -83,8 +83,10 @@ class DeadLetterCalls(ABC):
             topic = await self.describe_topic(name)
             queues = [info for info in topic.queues if info.max_offset > info.min_offset]
             firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
+            lasts = [self._range(info.queue, info.max_offset - 1, info.max_offset) for info in queues]
             if queues:
-                found.append(group_of(topic, [message for first in firsts async for message in first]))
+                ends = [[message for one in ranges async for message in one] for ranges in (firsts, lasts)]
+                found.append(group_of(topic, *ends))
         return found
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:

@@ -40,6 +40,8 @@ class DeadLetterGroup:
     """Time at which the oldest dead letter was stored; None if unknown."""
     newest_at: datetime | None
     """Time at which the newest dead letter was stored."""
+    newest_error: str | None = None
+    """Error of the newest dead letter; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,14 @@ class DeadLetter:
         Apache's brokers do not record it. It is also unknown if the client itself sent the message to the retry topic.
         """
         return self.message.properties.get("DLQ_REASON")
+
+    @property
+    def error(self) -> str | None:
+        """Type and text of the last exception of the handler, or of `Reject`; None if unknown.
+
+        Push consumers of RocketPy report it, unless `dead_letter_error` is False. Apache's brokers do not store it.
+        """
+        return self.message.properties.get("DLQ_ERROR")
 
     @property
     def resent_id(self) -> str:
@@ -168,18 +178,22 @@ class Pace:
         return at - now
 
 
-def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup:
+def group_of(topic: TopicInfo, firsts: list[ReceivedMessage], lasts: list[ReceivedMessage]) -> DeadLetterGroup:
     """Group and counts of a dead-letter topic.
 
     Args:
         topic: The topic.
         firsts: The oldest message of each of its queues.
+        lasts: The newest message of each of its queues.
     """
+    group = topic.name.removeprefix(PREFIX)
+    newest = max(lasts, key=lambda message: message.stored_at_ms, default=None)
     return DeadLetterGroup(
-        topic.name.removeprefix(PREFIX),
+        group,
         sum(info.max_offset - info.min_offset for info in topic.queues),
         min((message.stored_at for message in firsts if message.stored_at), default=None),
         max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
+        None if newest is None else DeadLetter(group, newest).error,
     )
 
 

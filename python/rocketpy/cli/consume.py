@@ -4,6 +4,7 @@ import base64
 import functools
 import heapq
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ import typer
 
 from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.base.clock import monotonic
+from rocketpy.base.names import is_system_topic
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
 from rocketpy.console import output
@@ -70,7 +72,9 @@ def consume(
     nothing. With --group, each queue keeps its order, but queues are not merged.
     """
     begin = start_of(start or "earliest", "--from")
-    hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` creates it"
+    hint = None  # of a topic that brokers create: the error has one
+    if not is_system_topic(topic):
+        hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {shlex.quote(topic)}` creates it"
     if group is not None:
         with existing(hint):
             if start is not None:
@@ -149,8 +153,8 @@ def read_on(
 
 
 def tell_of_absence(error: object) -> None:
-    """Reports an outage on standard error, and that the command waits."""
-    text = f"{error}; waiting until available again"
+    """Reports an outage on standard error, and that the command retries."""
+    text = f"{error}; retrying until the servers are available"
     output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 

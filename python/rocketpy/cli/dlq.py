@@ -42,7 +42,7 @@ STDOUT = Path("-")
 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the consumer groups that have dead letters."""
+    """List the consumer groups that have dead letters, with the error of the newest."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.dead_letter_groups()
     output.show(output.rows_of(groups), as_json=as_json, empty="no group has dead letters")
@@ -62,7 +62,7 @@ def show(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show dead letters of a group, with topic of origin, reason and beginning of the body."""
+    """Show dead letters of a group, with topic of origin, reason, error of the handler and beginning of the body."""
     which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
@@ -218,6 +218,7 @@ def row(letter: DeadLetter) -> dict[str, object]:
         "died_at": message.stored_at,
         "tries": message.reconsume_times,
         "reason": letter.reason,
+        "error": letter.error,
         "msg_id": message.msg_id,
         "tag": message.tag,
         "keys": " ".join(message.keys),
@@ -227,4 +228,5 @@ def row(letter: DeadLetter) -> dict[str, object]:
 
 def exported(letter: DeadLetter) -> dict[str, Any]:
     """Returns all fields of a dead letter, with its topic of origin."""
-    return {"group": letter.group, "origin_topic": letter.topic, "reason": letter.reason, **facts_of(letter.message)}
+    facts = {"group": letter.group, "origin_topic": letter.topic, "reason": letter.reason, "error": letter.error}
+    return facts | facts_of(letter.message)

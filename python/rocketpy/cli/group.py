@@ -1,5 +1,6 @@
 """`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone."""
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -96,7 +97,8 @@ def existing(group: str, hint: str | None = None) -> Generator[None, None, None]
     try:
         yield
     except GroupNotFoundError as error:
-        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, hint or HINT.format(group)) from error
+        hint = hint or HINT.format(shlex.quote(group))
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, hint) from error
 
 
 def lag(
@@ -106,18 +108,18 @@ def lag(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the lag of a group by topic, and the messages that its live members hold."""
+    """Show the lag of a group by topic, and the number of messages that its live members are processing."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = len(admin.describe_group(group))
         rows = admin.group_lag(group, topic)
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
-    title = f"{group}: {behind:,} not committed, {output.counted(members, 'live member')}"
+    title = f"{group}: {output.counted(behind, 'message')} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
     output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets yet")
     if as_json:
         return
     if held:
-        print(f"{output.counted(held, 'message')} of these: fetched by live members, not committed yet (held)")
+        print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
     if behind and not members:
         print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
 

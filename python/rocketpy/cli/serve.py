@@ -81,13 +81,13 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 ROLES = ("async-master", "sync-master", "slave")
-"""Values of `--role`, as those of `brokerRole`."""
+"""Values of `--role`, in place of those of `brokerRole`."""
 
 
 def role_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the settings of `--broker-name`, `--role` and `--broker-id`. A slave without an id gets id 1."""
+    """Returns the settings of `--broker-name`, `--role` and `--broker-id`. The default id of a slave is 1."""
     given, broker_id = options.get("role"), options.get("broker_id")
-    role = given and given.lower().replace("_", "-")  # also as `brokerRole` has it
+    role = given and given.lower().replace("_", "-")  # accepts the spelling of `brokerRole`
     if role is not None and role not in ROLES:
         fail(
             f"--role must be one of {', '.join(ROLES)}: {given}",

@@ -91,12 +91,12 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
 
 
 @contextmanager
-def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
-    """Adds a hint to the error for a missing topic."""
+def existing(hint: str | None = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
+    """Adds a hint to the error for a missing topic. None: the hint of the error itself."""
     try:
         yield
     except TopicNotFoundError as error:
-        raise CommandError(str(error), ExitCode.NOT_FOUND, hint) from error
+        raise CommandError(str(error), ExitCode.NOT_FOUND, hint or error.hint) from error
 
 
 def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
@@ -114,14 +114,17 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show a topic: its attributes, and the broker and offsets of each queue."""
+    """Show a topic: its attributes, and the broker, permissions and offsets of each queue."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
         described = admin.describe_topic(topic)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
+    brokers = {broker.broker_name: broker for broker in described.brokers}
     rows: list[dict[str, Any]] = [
         {
             "broker_name": one.queue.broker_name,
             "queue_id": one.queue.queue_id,
+            "readable": brokers[one.queue.broker_name].readable,
+            "writable": brokers[one.queue.broker_name].writable,
             "min_offset": one.min_offset,
             "max_offset": one.max_offset,
             "messages": one.max_offset - one.min_offset,

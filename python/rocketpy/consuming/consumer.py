@@ -376,7 +376,7 @@ class Consumer(Closing, Generic[V_co]):
     def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers.
 
-        A reassigned queue that is kept for messages in work (see `handover_timeout`) is then released to its new
+        A reassigned queue that is kept for unfinished messages (see `handover_timeout`) is then released to its new
         member.
 
         Args:
@@ -394,7 +394,7 @@ class Consumer(Closing, Generic[V_co]):
 
         Args:
             offsets: Offset of the next message to read, by queue; at most the offset after the last returned message. A
-                reassigned queue that is kept for messages in work is released when all of them are committed.
+                reassigned queue that is kept for unfinished messages is released when all of them are committed.
             wait: Whether to wait for the answers, as for `commit`.
 
         Raises:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.base.names import check_type
@@ -22,10 +24,22 @@ THREADS, TASKS = 0, 1
 """Lanes of handlers: called in threads, or run as tasks."""
 
 
+MAX_TEXT = 4096
+"""Maximum number of characters of an error that are read; a dead letter stores 512 bytes."""
+BODY_HEAD = 32
+"""Number of characters by which a body, or its beginning, is recognised in an error."""
+MIN_PLAIN = 8
+"""Minimum length of a body that is recognised without quotes."""
+PYDANTIC_INPUT = re.compile(r", input_value=.*?(?=, input_type=)", re.DOTALL)
+"""Part of the body in the text of pydantic's ValidationError."""
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line separators and lone surrogates."""
+
+
 class Retry(Exception):  # a handler's choice, no error
     """Raised by a handler: its message is redelivered, as after any other exception, but after a chosen delay.
 
-    Not logged as an error, unless it was raised from another exception.
+    Logged as information, unless it was raised from another exception or the message becomes a dead letter.
 
     Args:
         reason: Reason, for the log.
@@ -52,6 +66,8 @@ class Retry(Exception):  # a handler's choice, no error
 
 class Reject(Exception):
     """Raised by a handler: its message is moved to the dead letters of the group, and is not redelivered.
+
+    The dead letter carries the text: `rocketpy dlq show` prints it.
 
     Examples:
         >>> import rocketpy
@@ -110,23 +126,60 @@ def text_of(error: BaseException) -> str:
         return type(error).__name__
 
 
+def reason_of(error: BaseException, messages: list[ReceivedMessage]) -> str:
+    """Type and text of an error for the log and for dead letters: one line, without the bodies of the messages."""
+    text = text_of(error)[:MAX_TEXT]
+    if isinstance(error, Retry) and error.__cause__ is not None:
+        text = f"{text} (from {text_of(error.__cause__)[:MAX_TEXT]})"
+    text = PYDANTIC_INPUT.sub("", text)
+    for message in messages:
+        text = without_body(text, message)
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def without_body(text: str, message: ReceivedMessage) -> str:
+    """Replaces the body of a message, or its beginning, by `<body>`.
+
+    Quoted forms are replaced at any length. An unquoted body of a few characters may be an ordinary word.
+    """
+    try:
+        body = message.body[:MAX_TEXT]
+    except Exception:  # a body that cannot be decompressed is in no text
+        return text
+    if not body:
+        return text
+    plain = body.decode(errors="replace")
+    forms = [repr(body), repr(plain)]
+    if len(plain) >= MIN_PLAIN:
+        forms.append(plain)
+    for form in forms:
+        at = text.find(form[:BODY_HEAD])
+        while at >= 0:
+            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], form, strict=False))
+            length = sum(1 for _ in same)
+            text = f"{text[:at]}<body>{text[at + length :]}"
+            at = text.find(form[:BODY_HEAD], at + len("<body>"))
+    return text
+
+
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
-    """Decides the outcome of messages whose handler raised, and logs the reason."""
+    """Decides the outcome of messages whose handler raised, and logs the reason, with a traceback for the last try."""
     others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
-    which, reason = (work.topic, f"{messages[0].msg_id}{others}"), text_of(error)
+    reason, is_wanted = reason_of(error, messages), False
     if isinstance(error, Reject):
-        level, did, fate = logging.WARNING, "rejected", work.fail(reject=True, reason=reason)
+        did, outcome = "rejected", work.fail(reject=True, reason=reason)
     elif isinstance(error, DecodeError) and [error.message] == messages:
-        fate = work.fail(reject=True, reason=reason)  # nor can any retry
-        level, did = logging.ERROR, "cannot decode"
+        did, outcome = "cannot decode", work.fail(reject=True, reason=reason)  # nor can any retry
     elif isinstance(error, Retry):
-        fate = work.fail(error.after, error.delay_level)
-        if fate is not None and error.__cause__ is None:
-            logger.info("handler of topic %s wants message %s later, which %s: %s", *which, fate, error)
-            return
-        level, did = logging.WARNING, "put off"
+        did, outcome = "put off", work.fail(error.after, error.delay_level, reason=reason, chosen=True)
+        is_wanted = error.__cause__ is None
     else:
-        level, did, fate = logging.ERROR, "failed for", work.fail(reason=reason)
-    text = "handler of topic %s %s message %s, which %s"
-    fate = fate or "was taken from it before, because it did not return in time"
-    logger.log(level, text, which[0], did, which[1], fate, exc_info=error)
+        did, outcome = "failed for", work.fail(reason=reason)
+    fate, is_redelivered = outcome or ("was taken from it before, because it did not return in time", True)
+    if is_wanted and outcome is not None and is_redelivered:
+        text = "handler of topic %s wants message %s later, which %s: %.512s"
+        logger.info(text, work.topic, f"{messages[0].msg_id}{others}", fate, reason)
+        return
+    text = "handler of topic %s %s message %s, which %s: %.512s"
+    which = (work.topic, did, f"{messages[0].msg_id}{others}", fate, reason)
+    logger.warning(text, *which, exc_info=None if is_redelivered else error)

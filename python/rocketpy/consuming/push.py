@@ -52,7 +52,8 @@ class PushConsumer(Closing):
 
     - The handler returns: the message is consumed.
     - The handler raises: the message is redelivered later, to any member, up to `max_retries` times, and then moved to
-      the dead letters. The error is logged with its traceback. `raise rocketpy.Retry(after=60)` sets the delay.
+      the dead letters. Each attempt is logged as a warning, the last one with its traceback. `raise
+      rocketpy.Retry(after=60)` sets the delay.
     - The handler raises `rocketpy.Reject`: the message is moved to the dead letters at once.
     - The handler exceeds `handler_timeout`: the message is redelivered later, and the handler is no longer waited for.
 

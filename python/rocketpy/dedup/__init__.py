@@ -63,8 +63,8 @@ class Dedup(Closing):
 
     * The first call marks the message as running, runs the handler, and marks it as done.
     * A call for a message that is done returns None and runs nothing.
-    * A call for a message in work elsewhere raises `InProgressError` with the end of the lease. An expired lease is
-      taken over: its worker died, or needs longer than the lease.
+    * A call for a message that another process works on raises `InProgressError` with the end of the lease. An
+      expired lease is taken over: its worker died, or needs longer than the lease.
     * An exception of the handler removes the mark and is passed on, so that a retry runs at once, without waiting for
       the end of the lease. The retry repeats the work that the handler did before it raised.
 

@@ -95,9 +95,7 @@ class Transaction:
     def _say(self, end: Decision) -> None:
         if self._is_over:
             if end is not self._end:
-                raise ClosedError(
-                    f"cannot {end} transaction {self.receipt.msg_id}: it has already ended with {self._end}"
-                )
+                raise ClosedError(f"cannot {end} transaction {self.receipt.msg_id}: already ended by {self._end}")
             return
         self._end = end
         self._half.end(end is Decision.COMMIT)

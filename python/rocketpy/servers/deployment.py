@@ -294,8 +294,8 @@ def _known_ports(folder: Path, topology: str) -> dict[str, int]:
     if not file.exists():
         if folder.exists() and any(_others(folder)):
             raise DeploymentError(
-                f"folder is not empty and not a deployment: {folder}",
-                "name a new folder, or one of an earlier `rocketpy cluster up`",
+                f"folder is not empty and does not contain a deployment: {folder}",
+                "choose a new folder, or the folder of an earlier `rocketpy cluster up`",
             )
         return {}
     try:

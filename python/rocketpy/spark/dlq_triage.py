@@ -81,7 +81,8 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
         which: Filter of dead letters.
 
     Returns:
-        Columns group, origin_topic, reason, tag, keys, tries, died_at, age_hours, msg_id, properties and body.
+        Columns group, origin_topic, reason, error_type, error, tag, keys, tries, died_at, age_hours, msg_id, properties
+        and body.
     """
     from pyspark.sql import functions as sql
 
@@ -90,6 +91,8 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
         sql.substring("topic", len(PREFIX) + 1, 1 << 16).alias("group"),
         sql.coalesce(properties["DLQ_ORIGIN_TOPIC"], properties["RETRY_TOPIC"]).alias("origin_topic"),
         properties["DLQ_REASON"].alias("reason"),
+        sql.regexp_extract(properties["DLQ_ERROR"], ERROR_TYPE, 1).alias("error_type"),
+        properties["DLQ_ERROR"].alias("error"),
         "tag",
         "keys",
         sql.col("reconsume_times").alias("tries"),
@@ -108,7 +111,9 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
     return letters
 
 
-KIND = ("group", "origin_topic", "reason", "tag")
+KIND = ("group", "origin_topic", "reason", "error_type", "tag")
+ERROR_TYPE = "^([^:]*)"
+"""The type of an error, which its text follows."""
 AGES = {"last_hour": 1, "last_6_hours": 6, "last_day": 24, "last_3_days": 72}
 """Hours of each column of ages; brokers keep dead letters three days by default."""
 
@@ -116,7 +121,7 @@ AGES = {"last_hour": 1, "last_6_hours": 6, "last_day": 24, "last_3_days": 72}
 def triage(
     spark: "SparkSession", letters: "DataFrame", *, sample: int, out: Any = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Counts dead letters by group, topic of origin, reason and tag, and by age.
+    """Counts dead letters by group, topic of origin, reason, type of error and tag, and by age.
 
     Args:
         spark: The session.
@@ -139,6 +144,7 @@ def triage(
             sql.min("died_at").alias("oldest_at"),
             sql.max("died_at").alias("newest_at"),
             sql.max("tries").alias("most_tries"),
+            sql.max_by("error", "died_at").alias("newest_error"),
             *ages,
         )
         .orderBy(sql.desc("messages"), *KIND)
@@ -312,7 +318,7 @@ def dlq_triage(
     dry_run: job.DryRun = False,
     as_json: job.Json = False,
 ) -> None:
-    """Count dead letters by group, topic of origin, reason, tag and age; show some; with --resend, send them again.
+    """Count dead letters by group, topic of origin, reason, error, tag and age; show some; with --resend, send them.
 
     Dead letters are kept. Those that were sent again before are not sent twice.
     """

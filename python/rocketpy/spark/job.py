@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import threading
 import uuid
 from collections import defaultdict
@@ -91,10 +92,21 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
         except (PySparkException, Py4JJavaError) as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reasons = [line for line in lines if RAISED.match(line)] or lines[:1]
-            hint = "the log of Spark has the whole story"
-            raise CommandError(f"query failed: {reasons[-1]}", ExitCode.FAILURE, hint) from error
+            raise CommandError(f"query failed: {reasons[-1]}", ExitCode.FAILURE, _kept(str(error))) from error
 
     return run
+
+
+def _kept(text: str) -> str:
+    """Writes the whole error of Spark, with its traces of Java and Python, to a file, and says where."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", prefix="rocketpy-job-", suffix=".log", delete=False
+        ) as file:
+            file.write(text)
+    except OSError as error:
+        return f"cannot write the whole error to a file: {error}; set TMPDIR to a folder with free space"
+    return f"the whole error is in {file.name}"
 
 
 def source_of(

@@ -4,6 +4,7 @@
 itself.
 """
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -346,7 +347,8 @@ def check_topics(name_server: str, topics: Sequence[str]) -> None:
         for topic in topics:
             if not any(broker.writable for broker in admin.describe_topic(topic).brokers):
                 raise InvalidArgumentError(
-                    f"topic {topic} is not writable at any broker", hint="`rocketpy topic describe` shows its queues"
+                    f"topic {topic} is not writable at any broker",
+                    hint=f"`rocketpy topic describe {shlex.quote(topic)}` shows its queues",
                 )
 
 

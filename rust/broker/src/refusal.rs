@@ -46,10 +46,7 @@ pub(crate) enum Refusal {
     SystemTopic { topic: String },
     #[error("topic {topic} belongs to the system, messages cannot be sent to it; use a topic of your own")]
     SendDenied { topic: String },
-    #[error(
-        "topic {topic} does not exist on this broker; create it with `rocketpy topic create {topic}`, or send with \
-         default topic TBW102 while autoCreateTopicEnable=true"
-    )]
+    #[error("topic {topic} does not exist on this broker; {}", system::missing_topic_hint(topic))]
     NoTopic { topic: String },
     #[error(
         "topic {topic} was deleted and created again since the message was stored for it; send the message again"

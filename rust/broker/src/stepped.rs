@@ -146,7 +146,7 @@ impl<D: Disk> SteppedBroker<D> {
     /// The message is not taken back.
     pub fn send_back(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
         let header = ConsumerSendMsgBackRequestHeader::read(&request.ext);
-        let asked = header.map(|header| process::send_back::asked(&header));
+        let asked = header.map(|header| process::send_back::asked(&header, &request.ext));
         let asked = asked.map_err(|error| not_done(&Refusal::from(error)))?;
         let record = record_at(self.parts.ground.store(), asked.offset);
         self.answer(take_back(&self.parts.intake, &asked, record))

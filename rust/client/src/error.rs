@@ -6,7 +6,7 @@ mod meaning;
 use std::sync::Arc;
 
 use rocketpy_filter::{SqlError, TagsError};
-use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
+use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::code::response::{self, MESSAGE_ILLEGAL};
 
 use self::ErrorClass::{
@@ -158,7 +158,7 @@ client_errors! {
     NoRoute { topic: String } => of(TopicNotFound)
         .code(CODE_NO_ROUTE)
         .retry()
-        .hint(format!("check its name, or create it with `rocketpy topic create {topic}`"));
+        .hint(system::missing_topic_hint(topic));
     /// A topic to delete, which no name server knows.
     #[error("cannot delete topic, it does not exist: {topic}")]
     NoSuchTopic { topic: String } => of(TopicNotFound)
@@ -170,7 +170,7 @@ client_errors! {
         .code(CODE_NO_ROUTE)
         .retry()
         .hint(
-            "check the permissions of the topic and of its brokers (brokerPermission); if only slaves of its brokers are left, \
+            "check the permissions of the topic (`rocketpy topic describe TOPIC`) and of its brokers (brokerPermission); if only slaves of its brokers are left, \
              `rocketpy ha status` shows them and `rocketpy ha promote` makes one the master",
         );
     /// The route names a broker without a usable address.
@@ -187,7 +187,8 @@ client_errors! {
         .hint("start one with `rocketpy server` or `rocketpy broker --name-server`");
     /// No cluster of that name is registered.
     #[error("no such cluster: {cluster}")]
-    ClusterNotFound { cluster: String } => of(BrokerNotFound);
+    ClusterNotFound { cluster: String } => of(BrokerNotFound)
+        .hint("check its name: `rocketpy cluster list` shows the clusters with their brokers");
     /// The group is registered at this client already.
     #[error("the {role} group has been created before by this client: {group}")]
     GroupInUse { role: &'static str, group: String } => of(GroupConflict).hint("use a client with another instance name, or close the first one");
@@ -220,7 +221,7 @@ client_errors! {
     );
     /// The server answered with a code that is not success.
     #[error("{operation} was refused by {address}: {code} {name}: {remark}")]
-    Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String } => refused(operation, *code);
+    Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String } => refused(operation, *code, remark);
     /// A transaction that can never end as asked: it ended otherwise, or its half message is gone.
     #[error("{refused}")]
     TransactionOver { refused: Box<Self> } => ErrorMeaning { code: refused.code(), ..of(TransactionOver) };
@@ -303,7 +304,7 @@ client_errors! {
     } => ErrorMeaning { class: PartlySent, ..first.meaning() }.applied(*may_have_been_applied);
     /// The window of unacknowledged messages stayed full.
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
-    WindowFull { in_flight: usize, timeout_ms: u64 } => of(RequestTimeout).retry().hint("wait for acknowledgements, or raise the window");
+    WindowFull { in_flight: usize, timeout_ms: u64 } => of(RequestTimeout).retry().hint("wait for acknowledgements, or raise window_messages and window_bytes");
     /// A request was sent, and nobody replied in time.
     #[error("no reply within {timeout_ms} ms to message {msg_id} of topic: {topic}")]
     NoReply { topic: String, msg_id: String, timeout_ms: u64 } => of(RequestTimeout).code(CODE_NO_REPLY).retry().applied(true).hint(
@@ -414,16 +415,30 @@ const fn of(class: ErrorClass) -> ErrorMeaning {
 }
 
 /// What a refusal of the server means.
-fn refused(operation: &str, code: i32) -> ErrorMeaning {
+fn refused(operation: &str, code: i32, remark: &str) -> ErrorMeaning {
     let known = REFUSALS.iter().find(|refusal| refusal.code == code);
     let class = known.map_or(Refused, |refusal| refusal.class);
     let hint = match operation {
         CONFIGURATION_CHANGE => {
             Some("`rocketpy config show` lists the settings, and which may change while a broker runs")
         }
+        _ if code == MESSAGE_ILLEGAL => Some(illegal_message_hint(remark)),
         _ => known.and_then(|refusal| refusal.hint),
     };
     ErrorMeaning { retryable: is_retryable_code(code), hint: hint.map(Into::into), ..of(class).code(code) }
+}
+
+/// What to change in a message that a broker rejects. RocketPy's brokers name the limit, Apache's only the field.
+fn illegal_message_hint(remark: &str) -> &'static str {
+    if remark.contains("maxMessageSize") || remark.contains("body length") {
+        "split the message, shorten its properties, or raise maxMessageSize of the broker"
+    } else if remark.contains("CHECK_IMMUNITY_TIME_IN_SECONDS") {
+        "give a shorter time"
+    } else if remark.contains("timerMaxDelaySec") || remark.contains("delay time") {
+        "send the message later, or raise timerMaxDelaySec of the broker; `rocketpy config explain timerMaxDelaySec` describes it"
+    } else {
+        "change what the error names; the broker rejects the same message again"
+    }
 }
 
 /// A response code that says more than that the server refused.
@@ -449,34 +464,31 @@ const REFUSALS: [Refusal; 9] = [
     refusal(
         response::TOPIC_NOT_EXIST,
         TopicNotFound,
-        Some("create the topic, or let the broker create topics by itself"),
+        Some(
+            "check its name: `rocketpy topic list` shows the topics, and `rocketpy topic create TOPIC` creates one",
+        ),
     ),
     refusal(
         response::SERVICE_NOT_AVAILABLE,
         Refused,
         Some(
-            "the broker's store takes no messages now: free space on its disk if that is full; its log says more",
+            "free space on the disk of the broker if the error says that it is full; else wait, or check the disk and start the broker again",
         ),
     ),
-    refusal(
-        MESSAGE_ILLEGAL,
-        Refused,
-        Some(
-            "the broker says why it takes no such message; a body that is too long may be split, or the broker's maxMessageSize \
-             raised",
-        ),
-    ),
+    refusal(MESSAGE_ILLEGAL, Refused, None),
     refusal(
         response::ILLEGAL_OPERATION,
         Refused,
-        Some("the broker says why; what is over, ended or due, stays as it is"),
+        Some("the transaction has ended, or the message was delivered: nothing is left to end or to recall"),
     ),
     refusal(response::SYSTEM_BUSY, ErrorClass::BrokerBusy, Some("send more slowly, or retry later")),
     refusal(response::FLOW_CONTROL, ErrorClass::BrokerBusy, None),
     refusal(
         response::NO_PERMISSION,
         ErrorClass::AccessDenied,
-        Some("check the permissions of the topic and of the broker"),
+        Some(
+            "check whether the topic is readable and writable (`rocketpy topic describe TOPIC`), and brokerPermission of its brokers",
+        ),
     ),
     refusal(
         response::SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -549,5 +561,45 @@ mod tests {
         assert_eq!((unknown.class, unknown.retryable, unknown.hint), (Refused, false, None));
         let change = refused(CONFIGURATION_CHANGE, response::SYSTEM_BUSY);
         assert!(change.hint.is_some_and(|hint| hint.contains("rocketpy config show")));
+    }
+
+    #[test]
+    fn hint_for_an_illegal_message_follows_the_reason() {
+        let hint = |remark: &str| {
+            let (operation, address, remark) = ("send", "a:1".to_owned(), remark.to_owned());
+            let refused =
+                ClientError::Refused { operation, address, code: MESSAGE_ILLEGAL, name: "", remark };
+            refused.hint().unwrap()
+        };
+        let too_long = "message body of 5 bytes exceeds maxMessageSize 4; send less or raise the limit";
+        let apache = "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4B";
+        for remark in [too_long, apache] {
+            assert!(hint(remark).contains("raise maxMessageSize"), "{remark}");
+        }
+        let too_far = "delay of 9 ms in property TIMER_DELAY_MS exceeds timerMaxDelaySec (0000 ms); send the message later";
+        let apache =
+            "timer message illegal, the delay time should not be bigger than the max delay 259200000ms";
+        for remark in [too_far, apache] {
+            assert!(hint(remark).contains("timerMaxDelaySec") && !hint(remark).contains("maxMessageSize"));
+        }
+        let immunity = "CHECK_IMMUNITY_TIME_IN_SECONDS exceeds timerMaxDelaySec 5: 7; give a shorter time";
+        assert_eq!(hint(immunity), "give a shorter time");
+        assert!(!hint("the message has no body; give it at least one byte").contains("maxMessageSize"));
+    }
+
+    #[test]
+    fn hint_for_a_missing_topic_follows_its_kind() {
+        let hint = |topic: &str| ClientError::NoRoute { topic: topic.to_owned() }.hint().unwrap();
+        assert!(hint("orders").contains("`rocketpy topic create orders`"));
+        assert!(hint("a|b").contains("`rocketpy topic create 'a|b'`"), "the shell reads no pipe");
+        for (topic, way_out) in [
+            ("%RETRY%billing", "`rocketpy group list`"),
+            ("%DLQ%billing", "`rocketpy dlq list`"),
+            ("RMQ_SYS_TRACE_TOPIC", "`rocketpy cluster list`"),
+        ] {
+            assert!(hint(topic).contains(way_out) && !hint(topic).contains("topic create"), "{topic}");
+        }
+        let cluster = ClientError::ClusterNotFound { cluster: "nowhere".to_owned() };
+        assert!(cluster.hint().unwrap().contains("`rocketpy cluster list`"));
     }
 }

@@ -52,8 +52,8 @@ pub use config::{
 };
 pub use consumer::{
     BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
-    PulledMessage, PulledPart, PushConsumer, PushCounts, QueueChange, QueueProgress, RangeReader, RecordSpan,
-    Trouble, Verdict, Work,
+    PulledMessage, PulledPart, PushConsumer, PushCounts, QueueChange, QueueProgress, RangeReader, Reason,
+    RecordSpan, Trouble, Verdict, Work,
 };
 pub use error::{ClientError, ErrorClass, ErrorMeaning};
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};

@@ -108,6 +108,8 @@ pub(crate) struct SendBack<'a> {
     pub(crate) topic: &'a str,
     /// After so many retries it is dead.
     pub(crate) max_retries: i32,
+    /// Error of the handler.
+    pub(crate) error: Option<&'a str>,
 }
 
 /// CONSUMER_SEND_MSG_BACK.
@@ -122,7 +124,11 @@ pub(crate) fn send_back(send_back: &SendBack<'_>) -> Command {
         max_reconsume_times: Some(send_back.max_retries),
         broker_name: Some(&send_back.queue.broker_name),
     };
-    Command::request(request::CONSUMER_SEND_MSG_BACK, &header)
+    let mut command = Command::request(request::CONSUMER_SEND_MSG_BACK, &header);
+    if let Some(error) = send_back.error {
+        command.ext.push(key::SEND_BACK_ERROR, error);
+    }
+    command
 }
 
 /// RECALL_MESSAGE.

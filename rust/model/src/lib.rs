@@ -9,6 +9,7 @@ mod offset;
 mod properties;
 mod queue;
 
+pub mod dead_letter;
 pub mod name;
 pub mod perm;
 pub mod port;

@@ -145,6 +145,9 @@ pub const DLQ_ORIGIN_TOPIC: &str = "DLQ_ORIGIN_TOPIC";
 pub const DLQ_ORIGIN_MESSAGE_ID: &str = "DLQ_ORIGIN_MESSAGE_ID";
 /// RocketPy's own: why a message that was given back went to the dead-letter topic.
 pub const DLQ_REASON: &str = "DLQ_REASON";
+/// RocketPy's own: type and text of the error for which a message went to the dead-letter topic, as
+/// [`error_text`](crate::dead_letter::error_text) prepares it.
+pub const DLQ_ERROR: &str = "DLQ_ERROR";
 /// RocketPy's own: topic that a message which was sent again came from.
 pub const ORIGIN_TOPIC: &str = "rocketpyOriginTopic";
 /// The whole-record check (docs/reference/store-format.md 2.5).
@@ -206,6 +209,7 @@ pub const RESERVED: &[&str] = &[
     DLQ_ORIGIN_TOPIC,
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_REASON,
+    DLQ_ERROR,
     CRC32,
 ];
 

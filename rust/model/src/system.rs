@@ -122,6 +122,30 @@ pub fn is_system_topic(topic: &str) -> bool {
         || topic.starts_with(SYSTEM_TOPIC_PREFIX)
 }
 
+/// How a missing topic comes to exist, for errors.
+///
+/// Retry and dead-letter topics are created by the broker, in answer to a consumer of their group; system topics by each broker at its start.
+#[must_use]
+pub fn missing_topic_hint(topic: &str) -> String {
+    if let Some(group) = topic.strip_prefix(RETRY_PREFIX) {
+        return format!(
+            "the first retry of group {group} creates this topic; `rocketpy group list` shows the groups"
+        );
+    }
+    if let Some(group) = topic.strip_prefix(DLQ_PREFIX) {
+        return format!(
+            "the first dead letter of group {group} creates this topic; `rocketpy dlq list` shows the groups with dead letters"
+        );
+    }
+    if is_system_topic(topic) {
+        return "brokers create this topic themselves; `rocketpy cluster list` shows the registered brokers"
+            .to_owned();
+    }
+    // The shell reads a bar as a pipe.
+    let quote = if topic.contains('|') { "'" } else { "" };
+    format!("check its name, or create it with `rocketpy topic create {quote}{topic}{quote}`")
+}
+
 /// Says whether `group` belongs to the system.
 #[must_use]
 pub fn is_system_group(group: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rocketpy_env::EnvError;
-use rocketpy_model::NameError;
+use rocketpy_model::{NameError, system};
 use rocketpy_protocol::body::RegistrationError;
 use rocketpy_protocol::code::request::name_of;
 use rocketpy_protocol::code::response;
@@ -81,7 +81,7 @@ pub(crate) enum Refusal {
     AddressTaken(#[from] AddressTaken),
     #[error(transparent)]
     MemberNotProved(#[from] MemberNotProved),
-    #[error("no route for topic {topic}; create it with `rocketpy topic create {topic}`")]
+    #[error("no route for topic {topic}; {}", system::missing_topic_hint(topic))]
     NoRoute { topic: String },
     #[error("no key {key} in namespace {namespace}")]
     NoKey { namespace: String, key: String },

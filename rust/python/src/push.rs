@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
-    Client, ClientError, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushTopic, Subscription,
+    Client, ClientError, Namespace, PulledPart, PushConfig, PushConsumer, PushTopic, Reason, Subscription,
     Verdict, Work,
 };
 use tokio::runtime::Handle;
@@ -211,23 +211,27 @@ impl PyWork {
         Ok(messages)
     }
 
-    /// Says that the handler did not finish what was handed out last. Returns what becomes of it; None where it was taken from the
-    /// handler before, because that did not return in time. `reason`: its error, where it did not just want the message later.
-    #[pyo3(signature = (after=None, level=None, reject=false, reason=None))]
+    /// Says that the handler did not finish what was handed out last. Returns what becomes of it, and whether it may be redelivered;
+    /// None where it was taken from the handler before, because that did not return in time. `reason`: type and text of what the handler
+    /// raised. `chosen`: it only wanted the message later.
+    #[pyo3(signature = (after=None, level=None, reject=false, reason=None, chosen=false))]
     fn fail(
         &self,
         after: Option<Seconds>,
         level: Option<i32>,
         reject: bool,
         reason: Option<&str>,
-    ) -> PyResult<Option<&'static str>> {
+        chosen: bool,
+    ) -> PyResult<Option<(&'static str, bool)>> {
         let verdict = match (after, level) {
             _ if reject => Verdict::Reject,
             (_, Some(level)) => Verdict::RetryAtLevel(level),
             (Some(Seconds(after)), None) => Verdict::RetryAfter(after),
             (None, None) => Verdict::Retry,
         };
-        Ok(self.work.get()?.fail(verdict, reason).map(Fate::text))
+        let reason = reason.map(|text| if chosen { Reason::Chosen(text) } else { Reason::Raised(text) });
+        let fate = self.work.get()?.fail(verdict, reason);
+        Ok(fate.map(|fate| (fate.text(), fate.is_redelivered())))
     }
 }
 
@@ -270,6 +274,7 @@ fn received(part: &PulledPart, origin: &Arc<Origin>) -> impl Iterator<Item = Rec
 fn config(options: &mut Options<'_>) -> PyResult<PushConfig> {
     let mut config = PushConfig { consumer: consumer_options::shared(options)?, ..PushConfig::default() };
     options.set_int("max_retries", &mut config.max_retries)?;
+    options.set_bool("dead_letter_error", &mut config.dead_letter_error)?;
     options.set_duration("handler_timeout", &mut config.handler_timeout)?;
     options.set_bool("ordered", &mut config.ordered)?;
     options.set_duration("retry_pause", &mut config.retry_pause)?;

@@ -129,7 +129,7 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     prepared = [one for one in written if one.halves]
     if options.progress_topic is None or not prepared:
         sent = sum(one.sent for one in written)
-        logger.warning("write failed; %d rows of finished tasks and some rows of other tasks are stored", sent)
+        logger.warning("write failed; %d rows of finished tasks are stored, and possibly rows of other tasks", sent)
         return
     client, place = sink_client(prepared[0].begun_with or options), prepared[0].place
     progress = Progress(client)
@@ -141,4 +141,4 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         for halves in progress.halves(place.write, place.batch, fate, failed):
             roll_back_halves(client, halves)
     except RocketPyError as error:
-        logger.warning("write failed; decision on batch %d unknown: %s", place.batch, error)
+        logger.warning("write failed; cannot read the decision on batch %d: %s", place.batch, error)

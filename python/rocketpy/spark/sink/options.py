@@ -168,13 +168,13 @@ def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
         if kind not in COLUMNS[one.name]:
             raise OptionError(f"column {one.name} must be {' or '.join(COLUMNS[one.name])}, not {kind}")
         if one.name in options.fixed:
-            raise OptionError(f"{one.name} is a column and an option: drop one of them")
+            raise OptionError(f"{one.name} is both a column and an option: remove one of them")
     if len(set(names)) != len(names):
-        raise OptionError(f"column is duplicate: {', '.join(names)}")
+        raise OptionError(f"two columns have the same name: {', '.join(names)}")
     if "body" not in names:
-        raise OptionError("no column body")
+        raise OptionError("column body is missing")
     if "topic" not in names and "topic" not in options.fixed:
-        raise OptionError("no topic: give a column or an option of that name")
+        raise OptionError("topic is missing: add a column or an option named topic")
     if "broker_name" in names and "queue_id" not in names:
         raise OptionError("broker_name is valid only with queue_id")
     later = later_column(names, options)

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{name, property, system};
+use rocketpy_model::{dead_letter, name, property, system};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tracing::{debug, warn};
@@ -35,6 +35,8 @@ pub(crate) struct SendBack {
     pub(crate) delay_level: i32,
     /// Deliveries after which it is dead; `None`: the group says.
     pub(crate) max_reconsume_times: Option<i32>,
+    /// Error of the consumer, which a dead letter carries.
+    pub(crate) error: Option<String>,
 }
 
 /// Stores the message of a record again: for its group's retries, or as a dead letter.
@@ -69,11 +71,12 @@ pub(crate) async fn take_back(
         Some(_) => system::dlq_topic(&group.name),
         None => system::retry_topic(&group.name),
     };
+    let death = death.map(|reason| Death { reason, error: asked.error.as_deref() });
     let again = again(&record, asked.delay_level, &topic, death)?;
     let stored = match again.put(intake).await {
         Err(refusal) if refusal.is_too_long() => {
             warn!(group = group.name, offset = asked.offset, %refusal, "message without room for a retry becomes a dead letter");
-            put_long(intake, &record, &group.name).await?
+            put_long(intake, &record, &group.name, asked.error.as_deref()).await?
         }
         put => put?.ack,
     };
@@ -91,17 +94,27 @@ async fn put_long(
     intake: &Intake<impl Disk>,
     record: &RecordView<'_>,
     group: &str,
+    error: Option<&str>,
 ) -> Result<AckCondition, Refusal> {
     let topic = system::dlq_topic(group);
     let again = StoredAgain::of(record)
         .to(&topic, 0)
         .with_reconsume_times(record.reconsume_times.saturating_add(1))
         .without_property(property::DELAY)
+        .without_property(property::DLQ_ERROR)
         .without_broker_properties()
         .with_fact(property::DLQ_REASON, TOO_LONG)?
         .with_fact(property::DLQ_ORIGIN_TOPIC, origin_topic(record))?
         .with_fact(property::RETRY_TOPIC, origin_topic(record))?;
-    again.put(intake).await.map(|stored| stored.ack)
+    with_error(again, error)?.put(intake).await.map(|stored| stored.ack)
+}
+
+/// Adds the error of the consumer to a dead letter, unless the record has no room for it.
+fn with_error<'a>(dead: StoredAgain<'a>, error: Option<&str>) -> Result<StoredAgain<'a>, Refusal> {
+    match error.and_then(dead_letter::error_text) {
+        Some(text) => dead.with_fact(property::DLQ_ERROR, &text),
+        None => Ok(dead),
+    }
 }
 
 /// The topic that a record was sent to first. A property that names none counts as absent.
@@ -110,12 +123,18 @@ fn origin_topic<'a>(record: &RecordView<'a>) -> &'a str {
     named.unwrap_or(record.topic)
 }
 
+/// Why a message becomes a dead letter.
+struct Death<'a> {
+    reason: &'static str,
+    error: Option<&'a str>,
+}
+
 /// The message that the record becomes.
 fn again<'a>(
     record: &RecordView<'a>,
     delay_level: i32,
     topic: &'a str,
-    death: Option<&'static str>,
+    death: Option<Death<'_>>,
 ) -> Result<StoredAgain<'a>, Refusal> {
     let origin_topic = origin_topic(record);
     let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
@@ -127,13 +146,15 @@ fn again<'a>(
         .with_reconsume_times(record.reconsume_times.saturating_add(counted))
         .with_property(property::RETRY_TOPIC, origin_topic)?
         .with_property(property::ORIGIN_MESSAGE_ID, origin_id)?;
-    if let Some(reason) = death {
-        return again
+    if let Some(Death { reason, error }) = death {
+        let dead = again
             .to(topic, 0)
             .without_property(property::DELAY)
+            .without_property(property::DLQ_ERROR)
             .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
             .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id)?
-            .with_property(property::DLQ_REASON, reason);
+            .with_property(property::DLQ_REASON, reason)?;
+        return with_error(dead, error);
     }
     let level = match delay_level {
         0 => FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)),
@@ -158,6 +179,7 @@ mod tests {
             group: "group".to_owned(),
             delay_level,
             max_reconsume_times: None,
+            error: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! CONSUMER_SEND_MSG_BACK: a consumer gives back a message that it could not handle.
 
-use rocketpy_protocol::header::{ConsumerSendMsgBackRequestHeader, Header};
+use rocketpy_protocol::ExtFields;
+use rocketpy_protocol::header::{ConsumerSendMsgBackRequestHeader, Header, key};
 use rocketpy_remoting::{Reply, Response};
 use tracing::debug;
 
@@ -12,19 +13,20 @@ use crate::refusal::Refusal;
 use crate::waiting::header_bytes;
 
 /// Decoded request.
-pub(crate) fn asked(header: &ConsumerSendMsgBackRequestHeader<'_>) -> SendBack {
+pub(crate) fn asked(header: &ConsumerSendMsgBackRequestHeader<'_>, fields: &ExtFields) -> SendBack {
     SendBack {
         offset: header.offset,
         group: header.group.to_owned(),
         delay_level: header.delay_level,
         max_reconsume_times: header.max_reconsume_times,
+        error: fields.get(key::SEND_BACK_ERROR).map(str::to_owned),
     }
 }
 
 /// Stores the message again: for its group's retries, or as a dead letter.
 pub(super) fn send_back(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let asked = match ConsumerSendMsgBackRequestHeader::read(&request.ext) {
-        Ok(header) => asked(&header),
+        Ok(header) => asked(&header, &request.ext),
         Err(error) => return reply.send(Refusal::from(error).response()),
     };
     let (offset, bytes, owner) = (asked.offset, header_bytes(request), desk.clone());

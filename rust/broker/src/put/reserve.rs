@@ -4,14 +4,14 @@
 //! be rejected for ever: its group would stop at the message, or its transaction would stay open.
 
 use rocketpy_model::name::DERIVED_TOPIC_MAX_BYTES;
-use rocketpy_model::property;
+use rocketpy_model::{dead_letter, property};
 use rocketpy_protocol::properties_text::{self, MAX_BYTES};
 use rocketpy_protocol::record::CRC_PROPERTY_BYTES;
 
 use crate::refusal::Refusal;
 
 /// Bytes of a record's properties that only copies may use: all of [`ADDED`] together, rounded up.
-pub(crate) const RESERVED_BYTES: usize = 2048;
+pub(crate) const RESERVED_BYTES: usize = 2560;
 /// Maximum length of the properties of a client's message, with those that the broker adds.
 pub(crate) const LIMIT_BYTES: usize = MAX_BYTES - RESERVED_BYTES;
 /// Bytes of a record that are neither body nor properties: the fixed fields with two IPv6 hosts, the longest topic, and the head of
@@ -23,13 +23,14 @@ const TOPIC: usize = DERIVED_TOPIC_MAX_BYTES;
 const MESSAGE_ID: usize = 56;
 const NUMBER: usize = 20;
 /// Properties that copies get from the broker, or from the client that sends the copy, with the maximum length of each value.
-const ADDED: [(&str, usize); 22] = [
+const ADDED: [(&str, usize); 23] = [
     (property::DELAY, 10),
     (property::RETRY_TOPIC, TOPIC),
     (property::ORIGIN_MESSAGE_ID, MESSAGE_ID),
     (property::DLQ_ORIGIN_TOPIC, TOPIC),
     (property::DLQ_ORIGIN_MESSAGE_ID, MESSAGE_ID),
     (property::DLQ_REASON, 32),
+    (property::DLQ_ERROR, dead_letter::MAX_ERROR_BYTES),
     (property::REAL_TOPIC, TOPIC),
     (property::REAL_QUEUE_ID, NUMBER),
     (property::TIMER_DELIVER_MS, NUMBER),

@@ -191,7 +191,7 @@ async fn half_messages_that_could_never_end_are_rejected() {
 async fn batch_items_without_body_or_without_room_for_copies_are_rejected() {
     let fixture = Fixture::start().await;
     let long = format!("name\u{1}{}\u{2}", "v".repeat(32_000));
-    for (item, named) in [(("", ""), "no body"), (("x", long.as_str()), "2048")] {
+    for (item, named) in [(("", ""), "no body"), (("x", long.as_str()), "2560")] {
         let body = batch_body(&[("one", ""), item]);
         let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
         is_refused(&fixture, batch, 13, named).await;

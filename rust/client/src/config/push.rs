@@ -28,6 +28,8 @@ pub struct PushConfig {
     pub consumer: ConsumerConfig,
     /// How many times a message is given to a handler again before it goes to the dead letters. Default 16.
     pub max_retries: u32,
+    /// Whether dead letters carry type and text of the error that a handler raised last. Default: on.
+    pub dead_letter_error: bool,
     /// After this long a message whose handler has not returned is sent back, and the handler is no longer waited for. Not where
     /// order counts. Default 15 min.
     pub handler_timeout: Duration,
@@ -46,6 +48,7 @@ impl Default for PushConfig {
         Self {
             consumer: ConsumerConfig::default(),
             max_retries: 16,
+            dead_letter_error: true,
             handler_timeout: Duration::from_secs(900),
             ordered: false,
             retry_pause: Duration::from_secs(1),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rocketpy_client::{Fate, PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
+use rocketpy_client::{
+    Fate, PushConfig, PushConsumer, PushTopic, Reason, Start, Subscription, Verdict, Work,
+};
 use rocketpy_model::MessageQueue;
 use rocketpy_protocol::body::{
     ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo,
@@ -11,7 +13,7 @@ use rocketpy_protocol::body::{
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     ConsumeMessageDirectlyResultRequestHeader, ConsumerSendMsgBackRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
+    GetConsumerRunningInfoRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json, properties_text};
 
@@ -87,7 +89,8 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     });
     let (consumer, work) = with_messages(&peer, PushConfig { max_retries: 5, ..PushConfig::default() }).await;
     assert!(work.next().is_some());
-    assert_eq!(work.fail(Verdict::Retry, None), Some(Fate::ComesAgain));
+    let reason = Reason::Raised("ValueError: no such\norder");
+    assert_eq!(work.fail(Verdict::Retry, Some(reason)), Some(Fate::ComesAgain));
     assert_eq!(work.fail(Verdict::Reject, None), None, "it is sent back already");
     drop(work);
     finish(&consumer, 3).await;
@@ -95,6 +98,7 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     let header = ConsumerSendMsgBackRequestHeader::read(&sent_back.ext).unwrap();
     assert_eq!((header.offset, header.group, header.delay_level), (0, "report", 0));
     assert_eq!((header.origin_topic, header.max_reconsume_times), (Some("t"), Some(5)));
+    assert_eq!(sent_back.ext.get(key::SEND_BACK_ERROR), Some(r"ValueError: no such\norder"));
     assert_eq!(offsets(&peer), [] as [&str; 0], "not finished");
     reply.send(Command::bare_request(response::SUCCESS));
     consumer.stop(PATIENCE).await.unwrap();
@@ -129,12 +133,15 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         assert!(said.contains(&(name.to_owned(), value.to_owned())), "{name}: {said:?}");
     }
     let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
-    assert!(work.next().is_some() && work.fail(Verdict::Reject, None).is_some());
+    let reason = Some(Reason::Raised("Reject: no such order"));
+    assert!(work.next().is_some() && work.fail(Verdict::Reject, reason).is_some());
     drop(work);
     let dead = &peer.wait_for(request::SEND_MESSAGE_V2, 2).await[1];
     let header = header_of(dead);
     assert!(header.reconsume_times > header.max_reconsume_times, "brokers take it for dead: {header:?}");
     assert!(!properties(dead).iter().any(|(name, _)| name == "DELAY"));
+    assert!(properties(dead).contains(&("DLQ_ERROR".to_owned(), "Reject: no such order".to_owned())));
+    assert!(!properties(copy).iter().any(|(name, _)| name == "DLQ_ERROR"), "a retry carries no error");
     finish(&consumer, 2).await;
     consumer.stop(PATIENCE).await.unwrap();
     assert_eq!(offsets(&peer).last().unwrap(), "4");
@@ -258,9 +265,11 @@ async fn a_handler_consumes_a_message_that_an_administrator_chose_and_nothing_el
         works.push(consumer.take(0, PATIENCE).await.unwrap().unwrap());
     }
     assert!(works.iter().all(|work| work.next().is_some()), "nothing else is left to take");
-    for (offset, verdict) in
-        [(2, None), (0, Some((Verdict::Retry, None))), (9, Some((Verdict::Reject, Some("no such order"))))]
-    {
+    for (offset, verdict) in [
+        (2, None),
+        (0, Some((Verdict::Retry, Some(Reason::Chosen("later"))))),
+        (9, Some((Verdict::Reject, Some(Reason::Raised("no such order"))))),
+    ] {
         let (answer, _) = tokio::join!(peer.ask(consume_directly(offset)), async {
             let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
             assert_eq!((work.queue().queue_id, work.next().is_some()), (0, true));
@@ -272,8 +281,9 @@ async fn a_handler_consumes_a_message_that_an_administrator_chose_and_nothing_el
         let result: ConsumeMessageDirectlyResult = json::from_slice(&answer.body).unwrap();
         let expected = match verdict {
             None => (ConsumeResult::Success, None),
-            Some((_, None)) => (ConsumeResult::Later, None),
-            Some((_, Some(reason))) => (ConsumeResult::Threw, Some(reason.to_owned())),
+            Some((_, None)) => unreachable!("each failure has a reason"),
+            Some((_, Some(Reason::Chosen(_)))) => (ConsumeResult::Later, None),
+            Some((_, Some(Reason::Raised(text)))) => (ConsumeResult::Threw, Some(text.to_owned())),
         };
         assert_eq!(
             (result.consume_result, result.remark, result.is_ordered),

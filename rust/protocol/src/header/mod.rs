@@ -46,6 +46,9 @@ pub mod key {
     /// In UPDATE_CONSUMER_OFFSET, `true`: a person chose the offset, for a group whose members have stopped. RocketPy's own;
     /// Apache's brokers ignore it.
     pub const IS_RESET: &str = "rocketpyReset";
+    /// In CONSUMER_SEND_MSG_BACK: type and text of the error for which the message is sent back, as
+    /// [`error_text`](rocketpy_model::dead_letter::error_text) prepares it. RocketPy's own; Apache's brokers ignore it.
+    pub const SEND_BACK_ERROR: &str = "rocketpyError";
     /// In the refusal of END_TRANSACTION, `true`: the transaction ended otherwise, or its half message is gone. To ask again changes nothing.
     /// RocketPy's own; Apache's clients read no answer to this request.
     pub const TRANSACTION_OVER: &str = "rocketpyTransactionOver";

@@ -227,8 +227,8 @@ pub const KEYS: &[Key] = keys! {
         "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
         /// Size of one consume queue file, 20 bytes per message.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
-        /// Maximum size of a message body, or of a whole batch, that a client sends. The properties of a message have at most 30,719
-        /// bytes: a record holds 32,767, and 2,048 are reserved for retries, dead letters and other copies.
+        /// Maximum size of a message body, or of a whole batch, that a client sends. The properties of a message have at most 30,207
+        /// bytes: a record holds 32,767, and 2,560 are reserved for retries, dead letters and other copies.
         "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size], changeable;
         /// Time of the acknowledgement: ASYNC_FLUSH before the flush, SYNC_FLUSH after it.
         "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];

@@ -220,12 +220,12 @@ impl<D: Disk> RangeScan<D> {
                 None => self.log.file_end(place)?,
             };
             let Some(file_end) = file_end.filter(|&file_end| end <= file_end) else {
-                self.miss(index, &entry, "no file of the log contains it")?;
+                self.miss(index, &entry, "no log file contains the record")?;
                 continue;
             };
             // Check before memory is allocated: a damaged entry may state any length.
             if entry.size_bytes as usize > self.options.block_bytes && !self.has_its_size(&entry)? {
-                self.miss(index, &entry, "its length differs")?;
+                self.miss(index, &entry, "the record has another length")?;
                 continue;
             }
             self.block.want(

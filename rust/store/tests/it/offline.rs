@@ -112,7 +112,7 @@ fn an_end_of_the_log_that_was_not_copied_is_an_error() {
     let (file, _) = log_file_of(dir.path(), appended[appended.len() - 1].physical_offset.get());
     RealDisk.remove_file(&file).unwrap();
     let error = read(dir.path()).unwrap_err();
-    assert!(error.to_string().contains("no file of the log contains it"), "{error}");
+    assert!(error.to_string().contains("no log file contains the record"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tracing::error;
 use super::direct::DirectRequest;
 use super::send_back::{self, origin_topic};
 use super::watch::Counts;
-use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
+use super::work::{Fate, Held, Reason, STEAL_AFTER, Verdict, Work};
 use crate::config::{PushConfig, PushTopic};
 use crate::consumer::batch::PulledPart;
 use crate::consumer::epoch::Epoch;
@@ -335,7 +335,8 @@ impl Engine {
                         group = %self.member.group,
                         topic, "a retried message is of a topic without a handler, it is sent back"
                     );
-                    send_back::start(self, piece, Verdict::Retry);
+                    let error = format!("no handler for topic {topic}");
+                    send_back::start(self, piece, Verdict::Retry, Some(&error));
                 }
             }
         }
@@ -375,8 +376,8 @@ impl Engine {
         self.member.signals.messages_arrived();
     }
 
-    /// Sends messages back that a handler did not finish; `reason` is its error.
-    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict, reason: Option<&str>) -> Fate {
+    /// Sends messages back that a handler did not finish.
+    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict, reason: Option<Reason<'_>>) -> Fate {
         self.counts.failed(piece.part.len());
         if let Some(asked) = &piece.asked {
             asked.failed(reason);
@@ -388,10 +389,18 @@ impl Engine {
             return Fate::PassedOver;
         }
         let verdict = if self.config.ordered { Verdict::Reject } else { verdict };
-        let times = piece.part.record(0).reconsume_times;
-        let is_last = u32::try_from(times).is_ok_and(|times| times >= self.config.max_retries);
-        send_back::start(self, piece, verdict);
-        if is_last || verdict == Verdict::Reject { Fate::Dead } else { Fate::ComesAgain }
+        let is_dead = |times: i32| u32::try_from(times).is_ok_and(|times| times >= self.config.max_retries);
+        let dead = match verdict {
+            Verdict::Reject => piece.part.len(),
+            _ => piece.part.iter().filter(|record| is_dead(record.reconsume_times)).count(),
+        };
+        let fate = match dead {
+            0 => Fate::ComesAgain,
+            dead if dead == piece.part.len() => Fate::Dead,
+            _ => Fate::PartlyDead,
+        };
+        send_back::start(self, piece, verdict, reason.map(Reason::text));
+        fate
     }
 
     /// A handler is done with what it had, or gives it up.

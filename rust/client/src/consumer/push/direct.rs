@@ -18,6 +18,7 @@ use tracing::info;
 
 use super::concurrent::{Engine, Piece};
 use super::send_back::origin_topic;
+use super::work::Reason;
 use crate::consumer::decode;
 use crate::consumer::epoch::Epoch;
 use crate::consumer::member::DirectHandlers;
@@ -42,11 +43,10 @@ impl DirectRequest {
         self.end((ConsumeResult::Success, None));
     }
 
-    /// `reason`: the error, where the handler did not choose to have the message later.
-    pub(super) fn failed(&self, reason: Option<&str>) {
+    pub(super) fn failed(&self, reason: Option<Reason<'_>>) {
         self.end(match reason {
-            Some(reason) => (ConsumeResult::Threw, Some(reason.to_owned())),
-            None => (ConsumeResult::Later, None),
+            Some(Reason::Raised(text)) => (ConsumeResult::Threw, Some(text.to_owned())),
+            Some(Reason::Chosen(_)) | None => (ConsumeResult::Later, None),
         });
     }
 

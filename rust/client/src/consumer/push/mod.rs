@@ -28,7 +28,7 @@ use self::concurrent::Engine;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
 pub use self::watch::PushCounts;
-pub use self::work::{Fate, Verdict, Work};
+pub use self::work::{Fate, Reason, Verdict, Work};
 use super::delivery::Delivery;
 use super::member::DirectHandlers;
 use super::pull_consumer::{ConsumerState, PullConsumer};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rocketpy_model::{property, sys_flag, system};
+use rocketpy_model::{dead_letter, property, sys_flag, system};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 use tokio::time::timeout;
@@ -29,6 +29,8 @@ const OPERATION: &str = "send back";
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after an attempt that failed.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Maximum length of a copy's properties with its error: the broker adds some.
+const MAX_COPY_BYTES: usize = properties_text::MAX_BYTES - 1024;
 /// The delay level of a first retry that names none; the broker counts in the same way.
 const FIRST_LEVEL: i32 = 3;
 /// Delays of brokers by level, from 1, where their `messageDelayLevel` says nothing else: seconds.
@@ -36,7 +38,7 @@ const DELAYS_S: [u64; 18] =
     [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];
 
 /// Properties that a copy gets anew, or that would make it wait, or begin a transaction, a second time.
-const NOT_COPIED: [&str; 13] = [
+const NOT_COPIED: [&str; 14] = [
     property::RETRY_TOPIC,
     property::ORIGIN_MESSAGE_ID,
     property::DELAY,
@@ -49,17 +51,28 @@ const NOT_COPIED: [&str; 13] = [
     property::TIMER_DELAY_LEVEL,
     property::MIN_OFFSET,
     property::MAX_OFFSET,
+    property::DLQ_ERROR,
     property::CRC32,
 ];
 
-/// Sends messages back in the background until their broker has them. Until then they are not finished.
-pub(super) fn start(engine: &Arc<Engine>, piece: Piece, verdict: Verdict) {
+/// Sends messages back in the background until their broker has them. Until then they are not finished. Those that become dead letters
+/// carry `error`, the type and text of the handler's error.
+pub(super) fn start(engine: &Arc<Engine>, piece: Piece, verdict: Verdict, error: Option<&str>) {
+    let is_wanted = engine.config.dead_letter_error;
+    let error: Option<Arc<str>> =
+        error.filter(|_| is_wanted).and_then(dead_letter::error_text).map(Arc::from);
     for index in 0..piece.part.len() {
         let one = Piece { part: piece.part.slice(index..index + 1), ..piece.clone() };
         engine.sending_back.fetch_add(1, Ordering::AcqRel);
-        let pending = Pending(engine.clone());
-        engine.member.client.runtime().spawn(async move { send_back(&pending.0, one, verdict).await });
+        let (pending, outcome) = (Pending(engine.clone()), Outcome { verdict, error: error.clone() });
+        engine.member.client.runtime().spawn(async move { send_back(&pending.0, one, &outcome).await });
     }
+}
+
+/// What becomes of a message that is sent back, and why.
+struct Outcome {
+    verdict: Verdict,
+    error: Option<Arc<str>>,
 }
 
 /// Counts a message that is being sent back.
@@ -72,7 +85,7 @@ impl Drop for Pending {
     }
 }
 
-async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, verdict: Verdict) {
+async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, outcome: &Outcome) {
     let member = &engine.member;
     loop {
         if member.is_closed() || over.load(Ordering::Acquire) {
@@ -80,7 +93,7 @@ async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, 
         }
         let sent = {
             let Ok(_slot) = engine.slots.acquire().await else { return };
-            attempt(engine, &part, verdict).await
+            attempt(engine, &part, outcome).await
         };
         match sent {
             Ok(is_dead) => {
@@ -110,9 +123,9 @@ async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, 
 }
 
 /// Sends one message back. True when it is a dead letter now.
-async fn attempt(engine: &Engine, part: &PulledPart, verdict: Verdict) -> Result<bool, ClientError> {
+async fn attempt(engine: &Engine, part: &PulledPart, outcome: &Outcome) -> Result<bool, ClientError> {
     let record = part.record(0);
-    let level = match verdict {
+    let level = match outcome.verdict {
         Verdict::Retry => 0,
         Verdict::RetryAfter(delay) => level_of(delay),
         Verdict::RetryAtLevel(level) => level.max(1),
@@ -120,18 +133,26 @@ async fn attempt(engine: &Engine, part: &PulledPart, verdict: Verdict) -> Result
     };
     let limit = i32::try_from(engine.config.max_retries).unwrap_or(i32::MAX);
     let is_dead = level < 0 || record.reconsume_times >= limit;
-    let Err(error) = ask_broker(engine, part, &record, level, limit).await else { return Ok(is_dead) };
+    let fields = Fields { level, limit, error: outcome.error.as_deref() };
+    let Err(error) = ask_broker(engine, part, &record, &fields).await else { return Ok(is_dead) };
     debug!(queue = %part.queue(), %error, "the broker does not take the message back, it gets a copy");
-    send_copy(engine, part, &record, level, limit).await.map_err(|_| error)?;
+    let fields = Fields { error: fields.error.filter(|_| is_dead), ..fields };
+    send_copy(engine, part, &record, &fields).await.map_err(|_| error)?;
     Ok(is_dead)
+}
+
+/// What a broker is told of a message that is sent back.
+struct Fields<'a> {
+    level: i32,
+    limit: i32,
+    error: Option<&'a str>,
 }
 
 async fn ask_broker(
     engine: &Engine,
     part: &PulledPart,
     record: &RecordView<'_>,
-    level: i32,
-    limit: i32,
+    fields: &Fields<'_>,
 ) -> Result<(), ClientError> {
     let (member, queue) = (&engine.member, part.queue());
     let api = member.client.api();
@@ -141,10 +162,11 @@ async fn ask_broker(
         group: &member.group,
         queue,
         physical_offset: record.physical_offset,
-        delay_level: level,
+        delay_level: fields.level,
         msg_id: record.unique_key().unwrap_or(&place),
         topic: origin_topic(record),
-        max_retries: limit,
+        max_retries: fields.limit,
+        error: fields.error,
     });
     let answer = api.call(&address, OPERATION, request, TIMEOUT).await?;
     outcome::success(OPERATION, &address, answer).map(drop)
@@ -158,10 +180,9 @@ async fn send_copy(
     engine: &Engine,
     part: &PulledPart,
     record: &RecordView<'_>,
-    level: i32,
-    limit: i32,
+    fields: &Fields<'_>,
 ) -> Result<(), ClientError> {
-    let copy = copy_of(&engine.member.group, part, record, level, limit);
+    let copy = copy_of(&engine.member.group, part, record, fields);
     engine.copies.deliver(&copy, Target::Any, TIMEOUT).await.map(drop).map_err(ClientError::from)
 }
 
@@ -178,7 +199,8 @@ pub(super) fn sender(client: &Client) -> Sender {
 }
 
 /// Properties of the copy. What was stored is copied byte for byte, text or not.
-fn copied_properties(record: &RecordView<'_>, place: &str, level: i32) -> Vec<u8> {
+fn copied_properties(record: &RecordView<'_>, place: &str, fields: &Fields<'_>) -> Vec<u8> {
+    let level = fields.level;
     let mut properties = Vec::with_capacity(record.properties.len() + 128);
     for (name, value) in properties_text::iter_bytes(record.properties) {
         if !NOT_COPIED.iter().any(|left_out| left_out.as_bytes() == name) {
@@ -196,13 +218,20 @@ fn copied_properties(record: &RecordView<'_>, place: &str, level: i32) -> Vec<u8
             if level == 0 { FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)) } else { level };
         properties_text::push(&mut properties, property::DELAY, &level.to_string());
     }
+    if let Some(error) = fields.error {
+        let size_bytes = properties.len() + property::DLQ_ERROR.len() + error.len() + 2;
+        if size_bytes <= MAX_COPY_BYTES {
+            properties_text::push(&mut properties, property::DLQ_ERROR, error);
+        }
+    }
     properties
 }
 
-fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, level: i32, limit: i32) -> Outgoing {
+fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, fields: &Fields<'_>) -> Outgoing {
+    let (level, limit) = (fields.level, fields.limit);
     let times = record.reconsume_times.saturating_add(1);
     let place = record.offset_message_id().to_string();
-    let properties = copied_properties(record, &place, level);
+    let properties = copied_properties(record, &place, fields);
     let mut keys = crate::producer::KeyList::default();
     keys.push(record.unique_key().unwrap_or(&place));
     Outgoing {
@@ -259,12 +288,13 @@ mod tests {
             prepared_transaction_offset: PhysicalOffset(0),
             body: b"x",
             properties: stored,
-            more_properties: b"",
+            may_have_crc: false,
         };
         let mut bytes = Vec::new();
         let plan = fields.encode(false, &mut bytes).unwrap();
         plan.finish(&mut bytes, QueueOffset(0), PhysicalOffset(0), 0);
-        let copied = copied_properties(&RecordView::parse(&bytes).unwrap(), "PLACE", -1);
+        let fields = Fields { level: -1, limit: 0, error: None };
+        let copied = copied_properties(&RecordView::parse(&bytes).unwrap(), "PLACE", &fields);
         let pairs: Vec<_> = properties_text::iter_bytes(&copied).collect();
         let expected: [(&[u8], &[u8]); 4] = [
             (b"p", b"with\x01separator"),

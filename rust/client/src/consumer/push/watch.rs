@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 use super::concurrent::Engine;
-use super::work::Verdict;
+use super::work::{Reason, Verdict};
 use crate::consumer::pace::Pace;
 
 /// How often handlers are looked at that take long.
@@ -103,15 +103,16 @@ impl Engine {
             let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
             self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
             self.pace(held.topic).note(0, messages, self.config.handler_timeout);
-            let reason = Some("the handler did not return in time");
-            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL), reason);
+            let timeout_s = self.config.handler_timeout.as_secs_f64();
+            let error = format!("handler_timeout: the handler did not return within {timeout_s} s");
+            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL), Some(Reason::Raised(&error)));
             warn!(
                 group = %self.member.group,
                 %topic,
                 %queue,
                 queue_offset = queue_offset.get(),
                 messages,
-                timeout_s = self.config.handler_timeout.as_secs_f64(),
+                timeout_s,
                 "a handler has not returned in time, it is not waited for; its message {}",
                 fate.text()
             );

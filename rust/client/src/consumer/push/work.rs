@@ -32,6 +32,24 @@ pub enum Verdict {
     Reject,
 }
 
+/// Why a handler did not finish messages: type and text of its error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason<'a> {
+    /// The handler chose a later delivery.
+    Chosen(&'a str),
+    /// The handler raised another error.
+    Raised(&'a str),
+}
+
+impl<'a> Reason<'a> {
+    /// Type and text.
+    pub(super) fn text(self) -> &'a str {
+        match self {
+            Self::Chosen(text) | Self::Raised(text) => text,
+        }
+    }
+}
+
 /// What becomes of messages that a handler did not finish, as far as this member knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -39,6 +57,8 @@ pub enum Fate {
     ComesAgain,
     /// They go to the dead letters.
     Dead,
+    /// Some of a batch go to the dead letters; the others were delivered less often, and come again.
+    PartlyDead,
     /// They count as done: their member is one of those that get all messages.
     PassedOver,
     /// What it was: an administrator had a handler consume them.
@@ -51,9 +71,15 @@ impl Fate {
         match self {
             Self::ComesAgain => "comes again",
             Self::Dead => "goes to the dead letters",
+            Self::PartlyDead => "comes again, or goes to the dead letters after its last retry",
             Self::PassedOver => "is passed over",
             Self::Unchanged => "was only consumed because an administrator asked for it",
         }
+    }
+
+    /// Whether all of them are delivered again.
+    pub fn is_redelivered(self) -> bool {
+        self == Self::ComesAgain
     }
 }
 
@@ -175,7 +201,7 @@ impl Work {
     }
 
     /// Says that the handler did not finish what it has, and its error if it raised one. `None` when that was taken from it before.
-    pub fn fail(&self, verdict: Verdict, reason: Option<&str>) -> Option<Fate> {
+    pub fn fail(&self, verdict: Verdict, reason: Option<Reason<'_>>) -> Option<Fate> {
         let mut progress = self.held.progress.lock();
         if progress.is_taken_over || progress.running.is_empty() {
             return None;
