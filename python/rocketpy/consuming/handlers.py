@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpy.base.names import check_type
 from rocketpy.config import duration_seconds
+from rocketpy.console.terminal import printable
 from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def text_of(error: BaseException) -> str:
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
     """Decides the outcome of messages whose handler raised, and logs the reason."""
     others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
-    which, reason = (work.topic, f"{messages[0].msg_id}{others}"), text_of(error)
+    which, reason = (work.topic, f"{printable(messages[0].msg_id)}{others}"), text_of(error)
     if isinstance(error, Reject):
         level, did, fate = logging.WARNING, "rejected", work.fail(reject=True, reason=reason)
     elif isinstance(error, DecodeError) and [error.message] == messages:

@@ -11,6 +11,7 @@ mod queue;
 pub mod name;
 pub mod perm;
 pub mod port;
+pub mod printable;
 pub mod property;
 pub mod sys_flag;
 pub mod system;
