@@ -1,7 +1,7 @@
 """RocketPy as a server of its own, and the Apache peers, for the interoperability tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,12 +54,20 @@ def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def apache_address(java: Java, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of Apache's name server and broker 5.5.0, which all workers of a run share."""
+def start_apache(
+    java: Java, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], str]:
+    """Starts Apache's name server and broker 5.5.0, which all workers of a run share; returns their address."""
     is_worker = hasattr(request.config, "workerinput")
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if is_worker else base
-    return shared_apache(folder / "apache", os.getppid() if is_worker else os.getpid())
+    return lambda: shared_apache(folder / "apache", os.getppid() if is_worker else os.getpid())
+
+
+@pytest.fixture(scope="session")
+def apache_address(start_apache: Callable[[], str]) -> str:
+    """Of Apache's name server and broker 5.5.0, which all workers of a run share."""
+    return start_apache()
 
 
 @pytest.fixture(scope="session", autouse=True)

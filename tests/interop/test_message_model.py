@@ -259,14 +259,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def addresses(address: str, pool: ThreadPoolExecutor, start_apache: Callable[[], str]) -> dict[str, Callable[[], str]]:
+    """Of both brokers. Apache's starts while the other one is at work."""
+    return {"rocketpy": lambda: address, "apache": pool.submit(start_apache).result}
+
+
+@pytest.fixture(scope="module")
 def javas(java: Java) -> dict[str, Java]:
     return {"5.5.0": java, "4.9.8": set_up_client_4_9()}
 
 
 @pytest.fixture(scope="module")
 def runs(
-    address: str,
-    apache_address: str,
+    addresses: dict[str, Callable[[], str]],
     pool: ThreadPoolExecutor,
     javas: dict[str, Java],
     go: Go,
@@ -275,16 +280,16 @@ def runs(
 ) -> dict[str, Future[Run]]:
     """Both at once; their time is that of the messages that wait."""
 
-    def begin(name: str, address: str) -> Future[Run]:
-        return pool.submit(run, address, tmp_path_factory.mktemp(name), javas, go, cpp)
+    def begin(name: str, address: Callable[[], str]) -> Future[Run]:
+        home = tmp_path_factory.mktemp(name)
+        return pool.submit(lambda: run(address(), home, javas, go, cpp))
 
-    return {"rocketpy": begin("rocketpy", address), "apache": begin("apache", apache_address)}
+    return {name: begin(name, address) for name, address in addresses.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def orders(
-    request: pytest.FixtureRequest,
-    address: str,
+    addresses: dict[str, Callable[[], str]],
     pool: ThreadPoolExecutor,
     java: Java,
     go: Go,
@@ -293,20 +298,25 @@ def orders(
 ) -> dict[tuple[str, str], Future[Order]]:
     """By client and broker. Begun first: they take longer than all others."""
 
-    def begin(client: str, address: str) -> Future[Order]:
+    def begin(client: str, broker: str) -> Future[Order]:
         home = tmp_path_factory.mktemp("order")
         often = ("-Drocketmq.client.rebalance.lockInterval=500",)  # so that its locks are fresh when it dies
-        commands: dict[str, Callable[[str, str, str], list[str]]] = {
-            "java": lambda topic, group, hangs: java.command(
-                "Members", home / hangs, "orderly", address, topic, group, f"-{hangs}", options=often
-            ),
-            "go": lambda topic, group, hangs: [go.program, "member", address, topic, hangs, group],
-            "cpp": lambda topic, group, hangs: cpp.command("member", address, topic, hangs, group),
-        }
-        return pool.submit(member_dies, address, commands[client])
 
-    begun = {(client, "rocketpy"): begin(client, address) for client in LOCKED_AT_LEAST_MS}
-    begun["java", "apache"] = begin("java", request.getfixturevalue("apache_address"))
+        def order() -> Order:
+            address = addresses[broker]()
+            commands: dict[str, Callable[[str, str, str], list[str]]] = {
+                "java": lambda topic, group, hangs: java.command(
+                    "Members", home / hangs, "orderly", address, topic, group, f"-{hangs}", options=often
+                ),
+                "go": lambda topic, group, hangs: [go.program, "member", address, topic, hangs, group],
+                "cpp": lambda topic, group, hangs: cpp.command("member", address, topic, hangs, group),
+            }
+            return member_dies(address, commands[client])
+
+        return pool.submit(order)
+
+    begun = {(client, "rocketpy"): begin(client, "rocketpy") for client in LOCKED_AT_LEAST_MS}
+    begun["java", "apache"] = begin("java", "apache")
     return begun
 
 

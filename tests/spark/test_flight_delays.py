@@ -1,13 +1,21 @@
 """The job of the demo, as a function and as a program."""
 
+import io
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
+from rich.console import Console
 
+from rocketpy.demo import delays
+from rocketpy.demo import run as demo
+from rocketpy.demo.flights import load
+from rocketpy.demo.journal import Journal
 from rocketpy.errors import DamagedDataError
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark import OptionError, flight_delays
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +71,22 @@ def test_all_three_ways_give_the_table_and_it_is_written(spark, flights, rocketp
     stored = spark.read.parquet(str(out / "delays.parquet")).toPandas()
     pandas.testing.assert_frame_equal(stored, TABLE, check_dtype=False, check_exact=True)
     assert (out / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_computes_the_delays_of_a_part_of_its_flights_as_pandas_does(spark, tmp_path):
+    """As part 6 of the demo, in the session that is there."""
+    whole = load()
+    flights = replace(whole, frame=whole.frame[::12])
+    journal = Journal(Console(file=io.StringIO()))
+    with ServerProcess(tmp_path / "store") as server:
+        demo.publish(journal, flights, server)
+        delays.compute(journal, flights, server, spark, demo.TOPIC, tmp_path)
+    notes = {step.what: (step.rows, step.note) for step in journal.steps if step.what.startswith("Spark ")}
+    assert len(notes) == 3
+    for rows, note in notes.values():
+        assert rows == len(flights) == 28_065
+        assert note.startswith("equal to pandas")
+    assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_stream_keeps_the_table_up_to_date_and_goes_on_later(spark, flights, send, rocketpy_server, tmp_path):

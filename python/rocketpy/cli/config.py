@@ -131,7 +131,7 @@ def facts_of(name: str) -> dict[str, Any]:
     for key in keys:
         if key["name"] == name:
             return used_facts(key)
-    fixed, _ = _rocketpy.config_unused_keys()
+    fixed, paths = _rocketpy.config_unused_keys()
     for known, only, feature in fixed:
         if known == name:
             return {
@@ -139,6 +139,14 @@ def facts_of(name: str) -> dict[str, Any]:
                 "section": "Apache's keys with one value",
                 "only_value": only,
                 "description": f"Other values are errors: they need {feature}, which is not supported yet.",
+            }
+    for known, place in paths:
+        if known == name:
+            return {
+                "key": name,
+                "section": "Paths that cannot change",
+                "only_value": f"{place} in the folder of storePathRootDir",
+                "description": "Other values are errors. Apache's brokers since 3.2.6 ignore the key.",
             }
     return {
         "key": name,

@@ -15,6 +15,7 @@ from rocketpy.cli.store import Folder, From, Log, To
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
+from rocketpy.console.terminal import printable
 from rocketpy.store.tools import OnProgress
 
 SHOWN = 20
@@ -198,7 +199,7 @@ def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
 
 def record_text(record: store.DiffRecord) -> str:
     """Describes a record in one line."""
-    place = f"{record.topic}-{record.queue_id} {record.queue_offset}"
+    place = f"{printable(record.topic)}-{record.queue_id} {record.queue_offset}"
     stored = "at an invalid time" if record.stored_at is None else record.stored_at.isoformat()
     return f"{place} at {record.physical_offset}, stored {stored}"
 

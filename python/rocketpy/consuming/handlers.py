@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpy.base.names import check_type
 from rocketpy.config import duration_seconds
+from rocketpy.console.terminal import printable
 from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
     fate, is_redelivered = outcome or ("was taken from it before, because it did not return in time", True)
     if is_wanted and outcome is not None and is_redelivered:
         text = "handler of topic %s wants message %s later, which %s: %.512s"
-        logger.info(text, work.topic, f"{messages[0].msg_id}{others}", fate, reason)
+        logger.info(text, work.topic, f"{printable(messages[0].msg_id)}{others}", fate, reason)
         return
     text = "handler of topic %s %s message %s, which %s: %.512s"
-    which = (work.topic, did, f"{messages[0].msg_id}{others}", fate, reason)
+    which = (work.topic, did, f"{printable(messages[0].msg_id)}{others}", fate, reason)
     logger.warning(text, *which, exc_info=None if is_redelivered else error)

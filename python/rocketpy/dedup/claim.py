@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.instant import datetime_of
+from rocketpy.console.terminal import printable
 from rocketpy.errors import ClosedError, DedupStoreError, InProgressError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Claim:
             raise
         if not had_it:
             text = "lease on %s of %s expired before the end of the work, which may have run twice; extend or renew it"
-            logger.warning(text, self.key, work.name)
+            logger.warning(text, printable(self.key), work.name)
         work.purge_now_and_then()
 
     def _release(self) -> None:
@@ -142,7 +143,7 @@ class Claim:
             work.store.release(work.name, self.key, owner)
         except Exception as error:  # the error of the work is the one to see
             text = "mark of %s of %s not removed, valid until its lease expires or its transaction is rolled back: %s"
-            logger.warning(text, self.key, work.name, error)
+            logger.warning(text, printable(self.key), work.name, error)
 
     def __enter__(self) -> Self:
         self._begin()

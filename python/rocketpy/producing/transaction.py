@@ -11,6 +11,7 @@ from rocketpy.base.clock import monotonic
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
+from rocketpy.console.terminal import printable
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
 from rocketpy.producing.producer import Producer
 
@@ -316,11 +317,12 @@ def answer_one(
 ) -> None:
     """Answers one check-back."""
     message = question.message
+    msg_id = printable(message.msg_id)
     try:
         answered = check(message)
     except BaseException:  # SystemExit as well: the thread answers for the next message too
         logger.exception(
-            "check of group %s failed for message %s; the broker will repeat the check-back", group, message.msg_id
+            "check of group %s failed for message %s; the broker will repeat the check-back", group, msg_id
         )
         return
     try:
@@ -329,13 +331,11 @@ def answer_one(
         text = (
             "check of group %s must return a rocketpy.Decision, returned %r for message %s; check-back will be repeated"
         )
-        logger.error(text, group, answered, message.msg_id)
+        logger.error(text, group, answered, msg_id)
         return
     if decision is Decision.UNKNOWN:
         return
     try:
         checks.answer(question, decision is Decision.COMMIT)
     except RocketPyError as error:
-        logger.warning(
-            "answer for message %s not accepted; the broker will repeat the check-back: %s", message.msg_id, error
-        )
+        logger.warning("answer for message %s not accepted; the broker will repeat the check-back: %s", msg_id, error)

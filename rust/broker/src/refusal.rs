@@ -267,6 +267,8 @@ pub(crate) enum Refusal {
     OldMember { client_id: String, version: i32 },
     #[error("client {client_id} did not answer within 10 s")]
     MemberSilent { client_id: String },
+    #[error("clientID must not contain control characters: {client_id}")]
+    ClientIdControl { client_id: String },
     #[error("cannot send the request to client {client_id}: {reason}")]
     MemberGone { client_id: String, reason: String },
     #[error("{limit} requests already wait for members of groups; try again later")]
@@ -295,6 +297,7 @@ impl Refusal {
             | Self::Attribute { .. }
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
+            | Self::ClientIdControl { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,

@@ -117,7 +117,7 @@ async fn master_log(client: &Client, address: &str, past: &Past<RealDisk>) -> Op
     if answer.code != response::SUCCESS || !is_proved {
         return None;
     }
-    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
+    let info = json::from_answer::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
     log_of(&answer).map(|(_, epochs)| (epochs, info.gives_way))
 }
 
@@ -538,7 +538,7 @@ async fn ask_slave(
 
 /// The end of a log and its epochs, as a broker tells them.
 fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
-    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok()?;
+    let info = json::from_answer::<HaRuntimeInfo>(&answer.body).ok()?;
     let epoch = |EpochInfo { id, start, after_loss }| {
         let id = u64::from_str_radix(&id, 16).ok()?;
         Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })

@@ -167,7 +167,8 @@ impl Api {
         }
         let answer = outcome::success(OPERATION, &address, answer)?;
         let data = wire::json(OPERATION, &address, &answer.body)?;
-        Ok(Some(TopicRoute::of(topic, &data)))
+        let route = TopicRoute::of(topic, &data);
+        route.map(Some).map_err(|error| outcome::bad_answer(OPERATION, &address, error))
     }
 
     /// The brokers that the name servers know.

@@ -50,7 +50,7 @@ impl BrokerRequests {
     /// Without an answer: brokers send it one-way.
     fn take_reset(&self, peer: SocketAddr, push: &Command) {
         let group = push.ext.get("group").unwrap_or_default();
-        let body: ResetOffsetBody = match json::from_slice(&push.body) {
+        let body: ResetOffsetBody = match json::from_answer(&push.body) {
             Ok(body) => body,
             Err(error) => return warn!(group, %peer, %error, "offsets that a group is set to cannot be read"),
         };

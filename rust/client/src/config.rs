@@ -10,6 +10,7 @@ mod send_options;
 use std::time::Duration;
 
 use rocketpy_filter::Tags;
+use rocketpy_model::printable::{is_control, printable};
 use rocketpy_protocol::compression::CompressionType;
 
 pub(crate) use self::allocation::NoShare;
@@ -67,6 +68,26 @@ impl ClientConfig {
             route_refresh_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
         }
+    }
+}
+
+impl ClientConfig {
+    /// Checks the parts of the client id, which brokers store and operators read.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let parts = [
+            ("client_ip", &self.client_ip),
+            ("instance_name", &self.instance_name),
+            ("unit_name", &self.unit_name),
+        ];
+        for (field, text) in parts {
+            if let Some(text) = text
+                && text.chars().any(is_control)
+            {
+                let reason = format!("it must not contain control characters: {}", printable(text));
+                return Err(ClientError::InvalidConfig { field, reason });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -215,9 +215,12 @@ client_errors! {
         .hint("stop the members first, or force a reset (--force, force=True), which moves them too");
     /// The offsets of a member that gets all messages cannot be read, written, or are another member's.
     #[error("the offsets of a broadcast consumer cannot be used ({reason}): {path}")]
-    OffsetsFile { path: String, reason: String, is_shared: bool } => of(if *is_shared { GroupConflict } else { Store }).hint_if(
-        *is_shared,
-        "another member uses them: give each member on this machine an instance_name of its own",
+    OffsetsFile { path: String, reason: String, is_shared: bool } => of(if *is_shared { GroupConflict } else { Store }).hint(
+        if *is_shared {
+            "another member uses them: give each member on this machine an instance_name of its own"
+        } else {
+            "check disk and permissions; if the file is damaged, restore it and its .bak, or move both away to start without them"
+        },
     );
     /// The server answered with a code that is not success.
     #[error("{operation} was refused by {address}: {code} {name}: {remark}")]

@@ -144,6 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn the_parts_of_a_client_id_have_no_control_characters() {
+        let bad = || Some("a\n\u{1b}[2J".to_owned());
+        for (field, config) in [
+            ("client_ip", ClientConfig { client_ip: bad(), ..config() }),
+            ("instance_name", ClientConfig { instance_name: bad(), ..config() }),
+            ("unit_name", ClientConfig { unit_name: bad(), ..config() }),
+        ] {
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains(field) && error.contains(r"a\n\u{1b}[2J"), "{error}");
+        }
+        let named = ClientConfig { instance_name: Some("\u{6807} a#1".into()), ..config() };
+        assert_eq!(named.check(), Ok(()));
+    }
+
+    #[test]
     fn two_clients_without_an_instance_name_differ() {
         let [a, b] = [(); 2].map(|()| client_id(&config(), Ipv4Addr::LOCALHOST.into()));
         assert_ne!(a, b);

@@ -62,8 +62,9 @@ impl Share {
     ///
     /// # Errors
     /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`]; [`ClientError::InvalidConfig`] when the instance exists with
-    /// other settings.
+    /// other settings, or for a name with control characters.
     pub(crate) fn of(config: &ClientConfig, runtime: Handle) -> Result<Self, ClientError> {
+        config.check()?;
         let names = NameServers::parse(&config.name_servers, random_u64())?;
         let identity = Identity::of(config, names.first());
         if config.instance_name.is_none() {

@@ -1,6 +1,6 @@
 //! Routes: the queues of a topic, their brokers and addresses.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +14,16 @@ use tokio::sync::MutexGuard;
 const TEMPLATE_LIFE: Duration = Duration::from_secs(1);
 /// A route that was not used during this many refresh rounds is forgotten.
 const IDLE_ROUNDS: u32 = 10;
-/// Most queues of a topic at one broker; a larger number in a route is cut to this.
-const MAX_QUEUES: u32 = 65_536;
+/// Maximum number of queues to send to, and of queues to read, in a route: those of 16 brokers with as many queues as RocketPy's brokers
+/// allow. A few bytes of a route stand for any number of queues, and each takes 40 bytes here.
+const MAX_QUEUES: u64 = 262_144;
+
+/// A route has too many queues.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the route has {queues} queues, at most {} are accepted", MAX_QUEUES)]
+pub(crate) struct TooManyQueues {
+    queues: u64,
+}
 
 /// The route of one topic, and the queue lists that follow from it.
 #[derive(Debug)]
@@ -37,21 +45,29 @@ pub(crate) struct TopicRoute {
 }
 
 impl TopicRoute {
+    /// # Errors
+    /// More queues than a client accepts.
+    ///
     /// # Source
     /// docs/reference/client.md 3.3.
-    pub(crate) fn of(topic: &str, data: &TopicRouteData) -> Self {
+    pub(crate) fn of(topic: &str, data: &TopicRouteData) -> Result<Self, TooManyQueues> {
         let topic: Arc<str> = topic.into();
         let mut queue_data = data.queue_datas.clone();
         queue_data.sort_by(|a, b| a.broker_name.cmp(&b.broker_name));
         let brokers = data.broker_datas.clone();
         let order = data.order_topic_conf.as_deref().filter(|order| !order.trim().is_empty());
+        check_sum(queue_data.iter().map(|queues| queues.read_queues))?;
+        check_sum(queue_data.iter().map(|queues| queues.write_queues))?;
         let publish = match order {
-            Some(order) => ordered_queues(&topic, order),
+            Some(order) => {
+                check_sum(ordered_parts(order).map(|(_, queues)| queues))?;
+                ordered_queues(&topic, order)
+            }
             None => writable_queues(&topic, &queue_data, &brokers),
         };
         let mut subscribe = readable_queues(&topic, &queue_data);
         subscribe.sort();
-        Self {
+        Ok(Self {
             topic,
             publish,
             subscribe,
@@ -60,7 +76,7 @@ impl TopicRoute {
             from_template: false,
             fetched_at: Instant::now(),
             idle_rounds: AtomicU32::new(0),
-        }
+        })
     }
 
     /// Turns the route of the template topic into one of `topic`, with at most `default_queues` queues at each broker.
@@ -117,31 +133,42 @@ impl TopicRoute {
     }
 }
 
+/// Checks the sum of the queues of all brokers, before any of them is listed.
+fn check_sum(queues: impl Iterator<Item = u32>) -> Result<(), TooManyQueues> {
+    let queues: u64 = queues.map(u64::from).sum();
+    if queues > MAX_QUEUES { Err(TooManyQueues { queues }) } else { Ok(()) }
+}
+
 fn queues_of(topic: &Arc<str>, broker_name: &str, count: u32) -> impl Iterator<Item = MessageQueue> + use<> {
     let (topic, broker_name): (_, Arc<str>) = (topic.clone(), broker_name.into());
-    (0..count.min(MAX_QUEUES)).map(move |queue_id| MessageQueue {
+    (0..count).map(move |queue_id| MessageQueue {
         topic: topic.clone(),
         broker_name: broker_name.clone(),
         queue_id,
     })
 }
 
-/// `brokerA:4;brokerB:2`: queues in the order of the text. Permissions and masters are not checked.
-fn ordered_queues(topic: &Arc<str>, order: &str) -> Vec<MessageQueue> {
-    let part = |part: &str| {
+/// `brokerA:4;brokerB:2`: brokers and their numbers of queues. What is not of this form is left out.
+fn ordered_parts(order: &str) -> impl Iterator<Item = (&str, u32)> {
+    order.split(';').filter_map(|part| {
         let (broker_name, count) = part.split_once(':')?;
-        Some(queues_of(topic, broker_name, count.trim().parse().ok()?))
-    };
-    order.split(';').filter_map(part).flatten().collect()
+        Some((broker_name, count.trim().parse().ok()?))
+    })
+}
+
+/// Queues in the order of the text. Permissions and masters are not checked.
+fn ordered_queues(topic: &Arc<str>, order: &str) -> Vec<MessageQueue> {
+    ordered_parts(order).flat_map(|(broker_name, count)| queues_of(topic, broker_name, count)).collect()
 }
 
 fn writable_queues(topic: &Arc<str>, queues: &[QueueData], brokers: &[BrokerData]) -> Vec<MessageQueue> {
-    let is_it =
-        |broker: &BrokerData, name: &str| broker.broker_name == name && broker.master_address().is_some();
-    let has_master = |name: &str| brokers.iter().any(|broker| is_it(broker, name));
+    let with_master = brokers.iter().filter(|broker| broker.master_address().is_some());
+    let with_master: HashSet<&str> = with_master.map(|broker| broker.broker_name.as_str()).collect();
     queues
         .iter()
-        .filter(|queues| queues.permission().is_writable() && has_master(&queues.broker_name))
+        .filter(|queues| {
+            queues.permission().is_writable() && with_master.contains(queues.broker_name.as_str())
+        })
         .flat_map(|queues| queues_of(topic, &queues.broker_name, queues.write_queues))
         .collect()
 }
@@ -232,7 +259,7 @@ pub(crate) mod tests {
             broker_datas: vec![broker("b", &[0])],
             ..TopicRouteData::default()
         };
-        TopicRoute::of(topic, &data)
+        TopicRoute::of(topic, &data).unwrap()
     }
 
     fn texts(queues: &[MessageQueue]) -> Vec<String> {
@@ -251,7 +278,7 @@ pub(crate) mod tests {
             broker_datas: vec![broker("a", &[0, 1]), broker("b", &[1]), broker("c", &[0]), broker("d", &[0])],
             ..TopicRouteData::default()
         };
-        let route = TopicRoute::of("t", &data);
+        let route = TopicRoute::of("t", &data).unwrap();
         assert_eq!(texts(&route.publish), ["t@a#0", "t@a#1", "t@c#0"]);
         assert_eq!(texts(&route.subscribe), ["t@a#0", "t@a#1", "t@b#0", "t@d#0"]);
         assert_eq!((route.master("b"), route.any_address("b")), (None, Some("b:1")));
@@ -265,7 +292,7 @@ pub(crate) mod tests {
             queue_datas: vec![queue_data("x", 8, 4)],
             ..TopicRouteData::default()
         };
-        assert_eq!(texts(&TopicRoute::of("t", &data).publish), ["t@y#0", "t@y#1", "t@x#0"]);
+        assert_eq!(texts(&TopicRoute::of("t", &data).unwrap().publish), ["t@y#0", "t@y#1", "t@x#0"]);
     }
 
     #[test]
@@ -277,8 +304,25 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_route_with_an_absurd_number_of_queues_is_cut() {
-        assert_eq!(route("t", u32::MAX).publish.len(), MAX_QUEUES as usize);
+    fn a_route_with_too_many_queues_is_refused() {
+        assert_eq!(route("t", MAX_QUEUES as u32).publish.len() as u64, MAX_QUEUES);
+        let of = |queue_datas: Vec<QueueData>, order: Option<String>| {
+            let brokers = vec![broker("b", &[0])];
+            let data = TopicRouteData {
+                queue_datas,
+                broker_datas: brokers,
+                order_topic_conf: order,
+                ..TopicRouteData::default()
+            };
+            TopicRoute::of("t", &data).map(drop)
+        };
+        let refused = |queues| Err(TooManyQueues { queues });
+        assert_eq!(of(vec![queue_data("b", u32::MAX, 6)], None), refused(u64::from(u32::MAX)));
+        assert_eq!(of(vec![queue_data("b", 16_384, 6); 17], None), refused(17 * 16_384));
+        let unreadable = QueueData { read_queues: u32::MAX, ..queue_data("b", 1, 2) };
+        assert!(of(vec![unreadable], None).is_err(), "the permission may change without a new route");
+        let order = "b:4294967295;".repeat(2500);
+        assert_eq!(of(Vec::new(), Some(order)), refused(2500 * u64::from(u32::MAX)));
     }
 
     #[test]
@@ -303,7 +347,7 @@ pub(crate) mod tests {
             broker_datas: vec![broker("a", &[0, 1])],
             ..TopicRouteData::default()
         };
-        routes.put(TopicRoute::of("t", &data));
+        routes.put(TopicRoute::of("t", &data).unwrap());
         assert_eq!(routes.broker_addresses(false), ["a:0".to_owned()].into());
         assert_eq!(routes.broker_addresses(true), ["a:0".to_owned(), "a:1".to_owned()].into());
     }

@@ -41,13 +41,13 @@ pub(crate) fn header<'a, H: Header<'a>>(
     H::read(&answer.ext).map_err(|error| outcome::bad_answer(operation, address, error))
 }
 
-/// Reads an answer's JSON body.
+/// Reads an answer's JSON body, which has a limited number of items.
 pub(crate) fn json<T: DeserializeOwned>(
     operation: &'static str,
     address: &str,
     body: &[u8],
 ) -> Result<T, ClientError> {
-    json::from_slice(body).map_err(|error| outcome::bad_answer(operation, address, error))
+    json::from_answer(body).map_err(|error| outcome::bad_answer(operation, address, error))
 }
 
 /// An offset from a header; a negative one is an error.
@@ -378,7 +378,7 @@ pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
 /// What the answer to a heartbeat says about members with other subscriptions. Apache's brokers say nothing.
 pub(crate) fn other_subscriptions(address: &str, answer: &Command) -> Vec<OtherSubscription> {
     let Some(text) = answer.ext.get(key::OTHER_SUBSCRIPTIONS) else { return Vec::new() };
-    json::from_slice(text.as_bytes()).unwrap_or_else(|error| {
+    json::from_answer(text.as_bytes()).unwrap_or_else(|error| {
         debug!(address, %error, "the answer to a heartbeat cannot be read");
         Vec::new()
     })

@@ -56,7 +56,8 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// Replaces a file by temporary file, flush, rename and flush of the folder: it holds the old or the new bytes.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;
 
-    /// Like [`Disk::replace`]; the former content stays as `NAME.bak`. There is a readable file at every moment.
+    /// Like [`Disk::replace`]; the former content stays as `NAME.bak`, and an older backup stays if there is no file. There is a readable
+    /// file at every moment. Callers must not replace a damaged file so: it would become the backup.
     fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;
 
     /// Reads a whole file of at most `limit_bytes`.

@@ -94,6 +94,21 @@ fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
     Ok(temporary)
 }
 
+/// Makes a file its own backup, in place of an older one.
+fn keep_as_backup(path: &Path) -> Result<(), EnvError> {
+    let backup = sibling(path, ".bak");
+    match fs::remove_file(&backup) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at("remove", &backup),
+        _ => {}
+    }
+    match fs::hard_link(path, &backup) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A file system without hard links: a copy serves as well.
+        Err(_) => fs::copy(path, &backup).map(drop).at("copy to", &backup),
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Gives a complete file the name of the one that it replaces.
 fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
     failpoint::reach(Point::Rename);
@@ -190,16 +205,8 @@ impl Disk for RealDisk {
             return Ok(());
         }
         let temporary = write_temporary(path, bytes)?;
-        let backup = sibling(path, ".bak");
-        match fs::remove_file(&backup) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at("remove", &backup),
-            _ => {}
-        }
-        match fs::hard_link(path, &backup) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A file system without hard links: a copy serves as well.
-            Err(_) => fs::copy(path, &backup).map(drop).at("copy to", &backup)?,
-            Ok(()) => {}
+        if !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            keep_as_backup(path)?;
         }
         take_name(&temporary, path)?;
         self.sync_dir(parent(path))

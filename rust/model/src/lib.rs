@@ -13,6 +13,7 @@ pub mod dead_letter;
 pub mod name;
 pub mod perm;
 pub mod port;
+pub mod printable;
 pub mod property;
 pub mod sys_flag;
 pub mod system;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, Origin, Value, key_name};
+use rocketpy_server::config::{Apache, FIXED, KEYS, Key, Origin, STORE_PATHS, Value, key_name};
 use rocketpy_server::{ServerConfig, Sources};
 
 use crate::error::raise;
@@ -97,11 +97,14 @@ pub(crate) fn config_keys(
     Ok((KEYS.iter().map(|key| row(key, &config)).collect(), config.ignored))
 }
 
-/// Apache's keys that are not used: those with one value (key, value, what another one needs), those without a meaning.
+/// Apache's keys that are not used but checked: those with one value (key, value, what another one needs), and those for a
+/// path in the store (key, its place there).
 #[pyfunction]
-pub(crate) fn config_unused_keys() -> (Vec<(&'static str, &'static str, &'static str)>, Vec<&'static str>) {
+pub(crate) fn config_unused_keys()
+-> (Vec<(&'static str, &'static str, &'static str)>, Vec<(&'static str, &'static str)>) {
     let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only, fixed.feature));
-    (fixed.collect(), MEANINGLESS.to_vec())
+    let paths = STORE_PATHS.iter().map(|path| (path.name, path.place));
+    (fixed.collect(), paths.collect())
 }
 
 /// The proper name of a key in any spelling.

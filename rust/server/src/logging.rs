@@ -1,7 +1,13 @@
 //! Log lines of the process.
 
+use std::fmt::{self, Debug, Write};
+
+use rocketpy_model::printable::Printable;
+use tracing::field::Field;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{self, FormatFields};
 
 /// Writes log lines to standard error; `ROCKETPY_LOG` selects them (`debug`, `rocketpy_store=trace,info`). A second call
 /// does nothing.
@@ -16,10 +22,70 @@ pub fn init_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
+        .fmt_fields(fields())
         .log_internal_errors(false);
     // A subscriber that is there already stays.
     drop(lines.try_init());
     if let Some(error) = wrong {
         warn!(ROCKETPY_LOG = given, %error, "cannot parse the log filter, using info");
+    }
+}
+
+/// Message and fields as the subscriber writes them, but with control characters as escapes: what peers wrote into a text must not look
+/// like another line.
+fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
+    let write = |out: &mut format::Writer<'_>, field: &Field, value: &dyn Debug| -> fmt::Result {
+        let mut out = Printable(out);
+        match field.name() {
+            "message" => write!(out, "{value:?}"),
+            name => write!(out, "{name}={value:?}"),
+        }
+    };
+    format::debug_fn(write).delimited(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tracing::subscriber::with_default;
+
+    use super::*;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_text_of_a_peer_is_one_line_of_the_log() {
+        let log = Log::default();
+        let to = log.clone();
+        let lines = tracing_subscriber::fmt()
+            .with_writer(move || to.clone())
+            .with_ansi(false)
+            .without_time()
+            .fmt_fields(fields())
+            .finish();
+        with_default(lines, || {
+            let remark = "gone\n2026-11-28 ERROR forged\u{1b}[2J\0\u{9b}";
+            warn!(client_id = "a\nb", %remark, count = 7, "client\nremoved");
+        });
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        let wanted = r#"client\nremoved client_id="a\nb" remark=gone\n2026-11-28 ERROR forged\u{1b}[2J\u{0}\u{9b} count=7"#;
+        assert!(text.trim_end().ends_with(wanted), "{text}");
     }
 }

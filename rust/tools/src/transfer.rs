@@ -370,21 +370,38 @@ fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
     !is_enough
 }
 
+/// The table of a file, or of its backup if the file is missing.
 fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
-    let bytes = match RealDisk.read(path, TABLE_BYTES) {
-        Err(EnvError::NotFound { .. }) => return Ok(None),
-        other => other?,
-    };
-    let bad = |error: serde_json::Error| ToolError::BadTopics {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    };
-    serde_json::from_slice(&bytes).map(Some).map_err(bad)
+    for path in [path, &path.with_extension("json.bak")] {
+        let bytes = match RealDisk.read(path, TABLE_BYTES) {
+            Err(EnvError::NotFound { .. }) => continue,
+            other => other?,
+        };
+        let bad = |error: serde_json::Error| ToolError::BadTopics {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        };
+        return serde_json::from_slice(&bytes).map(Some).map_err(bad);
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_table_is_read_from_its_backup() {
+        let root = tempfile::tempdir().unwrap();
+        RealDisk.create_dir_all(&root.path().join("config")).unwrap();
+        let backup = root.path().join("config/topics.json.bak");
+        RealDisk.replace(&backup, br#"{"topicConfigTable":{"old":{"readQueueNums":1}}}"#).unwrap();
+        let added = add_topics(root.path(), None, &[("new".to_owned(), 2)].into()).unwrap();
+        assert_eq!(added, ["new"]);
+        let table = read_table(&root.path().join("config/topics.json")).unwrap().unwrap();
+        assert_eq!(table["topicConfigTable"].as_object().unwrap().len(), 2, "{table}");
+        assert!(RealDisk.read(&backup, 1000).is_ok(), "the backup stays");
+    }
 
     #[test]
     fn a_transfer_is_retried_only_before_its_first_message() {

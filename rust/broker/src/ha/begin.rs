@@ -82,8 +82,8 @@ pub(crate) async fn brokers_of(
 ) -> Result<BTreeMap<u64, String>, String> {
     let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
     let answer = client.call(name_server, asked, timeout).await.map_err(|error| error.to_string())?;
-    let mut info = json::from_slice::<ClusterInfo>(&answer.body)
-        .map_err(|_| format!("cannot decode the answer of name server {name_server}"))?;
+    let mut info = json::from_answer::<ClusterInfo>(&answer.body)
+        .map_err(|error| format!("cannot decode the answer of name server {name_server}: {error}"))?;
     let found = info.broker_addr_table.remove(&config.broker_name);
     let found = found.filter(|found| found.cluster == config.cluster_name);
     Ok(found.map(|found| found.broker_addrs.into_iter().collect()).unwrap_or_default())

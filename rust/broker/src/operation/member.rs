@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use rocketpy_model::printable::{is_control, printable};
 use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription};
 use tracing::{debug, warn};
@@ -142,7 +143,12 @@ fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
 }
 
 fn check_client_id(client_id: &str) -> Result<(), Refusal> {
-    check_range("the length of clientID in bytes", 1..=MAX_CLIENT_ID_BYTES, client_id.len())
+    check_range("the length of clientID in bytes", 1..=MAX_CLIENT_ID_BYTES, client_id.len())?;
+    // Operators and other members see it.
+    match client_id.chars().any(is_control) {
+        true => Err(Refusal::ClientIdControl { client_id: printable(&shortened(client_id)).into_owned() }),
+        false => Ok(()),
+    }
 }
 
 fn enter_consumer(

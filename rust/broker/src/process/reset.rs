@@ -106,7 +106,7 @@ pub(super) fn status(call: Call<'_>, reply: Reply) {
             let question = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &header);
             let answer = answer_of(&owner, &member, question).await?;
             if answer.code == response::SUCCESS {
-                let status: GetConsumerStatusBody = json::from_slice(&answer.body)
+                let status: GetConsumerStatusBody = json::from_answer(&answer.body)
                     .map_err(|error| forward::gone(&member, error.to_string()))?;
                 body.consumer_table.insert(member.client_id.to_string(), status.message_queue_table);
             }

@@ -5,7 +5,7 @@ use rocketpy_protocol::body::{
     CheckClientRequestBody, ConsumerConnection, GetConsumerListByGroupResponseBody, LockBatchRequestBody,
     LockBatchResponseBody, OtherSubscription, ProducerConnection, SubscriptionData,
 };
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader, GetProducerConnectionListRequestHeader,
@@ -46,6 +46,38 @@ async fn members(fixture: &Fixture, group: &str) -> Result<Vec<String>, Command>
         return Err(answer);
     }
     Ok(json::from_slice::<GetConsumerListByGroupResponseBody>(&answer.body).unwrap().consumer_id_list)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_id_with_control_characters_is_refused() {
+    let fixture = Fixture::start().await;
+    let client = fixture.other_client();
+    for hostile in ["a\0b", "a\nb", "a\u{1b}[2J", "a\u{9b}2J", "a\u{202e}b"] {
+        let answer = fixture.heartbeat(&client, &heartbeat(hostile, "group", &[("orders", "*", 1)])).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{hostile:?}");
+        let remark = answer.remark.unwrap();
+        assert!(remark.contains("control characters") && !remark.contains(char::is_control), "{remark:?}");
+        let wanted = LockBatchRequestBody {
+            consumer_group: "group".to_owned(),
+            client_id: hostile.to_owned(),
+            ..LockBatchRequestBody::default()
+        };
+        let lock = Command::bare_request(request::LOCK_BATCH_MQ).with_body(json::to_vec(&wanted));
+        assert_eq!(fixture.call(lock).await.code, response::INVALID_PARAMETER, "{hostile:?}");
+    }
+    let known = members(&fixture, "group").await;
+    assert!(known.is_err(), "{known:?}");
+    let answer = fixture.heartbeat(&client, &heartbeat("\u{6807}@1", "group", &[("orders", "*", 1)])).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remark_that_quotes_a_request_has_no_control_characters() {
+    let fixture = Fixture::start().await;
+    let header = GetConsumerListByGroupRequestHeader { consumer_group: "none\n\u{1b}[2J" };
+    let answer = fixture.call(Command::request(request::GET_CONSUMER_LIST_BY_GROUP, &header)).await;
+    let remark = answer.remark.unwrap();
+    assert!(remark.contains(r"none\n\u{1b}[2J"), "{remark:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,7 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     let (recorder, config) = (Arc::new(Recorder::new()), Arc::new(config));
     let sender = Sender { client, group: "ingest".into(), selection, recorder, config, tracer: None };
     let lanes = Arc::new(Lanes::new(sender, window.clone()));
-    let route = TopicRoute::of("t", &TopicRouteData::default());
+    let route = TopicRoute::of("t", &TopicRouteData::default()).unwrap();
     let push = async |during_a_flush: bool| {
         let place = window.enter(1, LONG, || ()).await.unwrap();
         let (listener, pending) = Listener::waiter();

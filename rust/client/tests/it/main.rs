@@ -7,6 +7,7 @@ mod commits;
 mod consume;
 mod handover;
 mod lanes;
+mod lying;
 mod many;
 mod no_broker;
 mod others;

@@ -188,7 +188,7 @@ impl Disk for SimDisk {
         let backup = sibling(path, ".bak");
         {
             let mut world = self.begin("remove", &backup)?;
-            if world.names.contains_key(&backup) {
+            if world.names.contains_key(&backup) && world.names.contains_key(path) {
                 world.remove(&backup);
             }
         }

@@ -23,7 +23,11 @@ fn a_backup_keeps_the_content_before_the_last_replacement() {
         RealDisk.replace_keeping_backup(&path, content).unwrap();
     }
     assert_eq!(RealDisk.read(&path, 10).unwrap(), b"six");
-    assert_eq!(RealDisk.read(&dir.path().join("topics.json.bak"), 10).unwrap(), b"two");
+    let backup = dir.path().join("topics.json.bak");
+    assert_eq!(RealDisk.read(&backup, 10).unwrap(), b"two");
+    RealDisk.remove_file(&path).unwrap();
+    RealDisk.replace_keeping_backup(&path, b"new").unwrap();
+    assert_eq!(RealDisk.read(&backup, 10).unwrap(), b"two", "there was no file to take its place");
 }
 
 #[test]

@@ -4,7 +4,10 @@ mod binary;
 mod json_read;
 mod json_write;
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
+use rocketpy_model::printable::printable;
 use rocketpy_model::system;
 
 use crate::frame::{Frame, FrameError, MAX_HEADER_BYTES, PREFIX_BYTES, SerializeType};
@@ -86,10 +89,16 @@ impl Command {
         response
     }
 
-    /// The same command with a text for people.
+    /// The same command with a text for people. It may quote the request: control characters become escapes, because clients log and
+    /// print it.
     #[must_use]
     pub fn with_remark(mut self, remark: impl Into<String>) -> Self {
-        self.remark = Some(remark.into());
+        let remark = remark.into();
+        let escaped = match printable(&remark) {
+            Cow::Owned(escaped) => Some(escaped),
+            Cow::Borrowed(_) => None,
+        };
+        self.remark = Some(escaped.unwrap_or(remark));
         self
     }
 

@@ -33,6 +33,8 @@ pub enum JsonError {
     TooDeep { limit: usize, at: usize },
     #[error("trailing bytes after the JSON value at byte {at}")]
     Trailing { at: usize },
+    #[error("the JSON value has more than {limit} items in lists and maps")]
+    TooMany { limit: usize },
     #[error("{message}")]
     Value { message: String },
 }
@@ -46,12 +48,28 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     from_str(text)
 }
 
+/// Maximum number of items in all lists and maps of an answer. An item of few bytes becomes up to two hundred bytes of memory, so that
+/// the size of a frame alone bounds too little; names of the usual length do not reach it within one frame.
+pub const MAX_ANSWER_ITEMS: usize = 1 << 20;
+
+/// Reads the answer of a server, leniently, with at most [`MAX_ANSWER_ITEMS`].
+///
+/// # Errors
+/// As [`from_slice`], and [`JsonError::TooMany`].
+pub fn from_answer<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    read_whole(read::Reader::with_items(text, MAX_ANSWER_ITEMS))
+}
+
 /// Reads a value, leniently.
 ///
 /// # Errors
 /// As [`from_slice`].
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
-    let mut reader = read::Reader::new(text);
+    read_whole(read::Reader::new(text))
+}
+
+fn read_whole<T: DeserializeOwned>(mut reader: read::Reader<'_>) -> Result<T, JsonError> {
     let value = T::deserialize(&mut reader)?;
     reader.finish()?;
     Ok(value)

@@ -25,11 +25,27 @@ impl de::Error for JsonError {
 pub struct Reader<'a> {
     lexer: Lexer<'a>,
     depth: usize,
+    /// Items of lists and maps that may still come.
+    items_left: usize,
+    /// All that may come.
+    max_items: usize,
 }
 
 impl<'a> Reader<'a> {
     pub const fn new(text: &'a str) -> Self {
-        Self { lexer: Lexer::new(text), depth: 0 }
+        Self::with_items(text, usize::MAX)
+    }
+
+    /// A reader that refuses more items in all lists and maps together.
+    pub const fn with_items(text: &'a str, max_items: usize) -> Self {
+        Self { lexer: Lexer::new(text), depth: 0, items_left: max_items, max_items }
+    }
+
+    /// Counts an item of a list or map.
+    fn count(&mut self) -> Result<(), JsonError> {
+        let left = self.items_left.checked_sub(1).ok_or(JsonError::TooMany { limit: self.max_items })?;
+        self.items_left = left;
+        Ok(())
     }
 
     /// Refuses anything but white space after the value.
@@ -293,6 +309,7 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
                 self.reader.lexer.expect(b',', "a comma or the end of the list")?;
             }
             if !self.reader.lexer.is_null() {
+                self.reader.count()?;
                 return seed.deserialize(&mut *self.reader).map(Some);
             }
             self.reader.lexer.word()?;
@@ -325,6 +342,7 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
                 self.reader.lexer.word()?;
                 continue;
             }
+            self.reader.count()?;
             self.reader.lexer.at = key_at;
             return seed.deserialize(Key { reader: &mut *self.reader }).map(Some);
         }
@@ -372,7 +390,7 @@ impl<'de> Deserializer<'de> for Key<'_, '_> {
             return self.reader.deserialize_struct(name, fields, visitor);
         }
         let text = self.reader.lexer.string()?;
-        let mut inner = Reader { lexer: Lexer::new(&text), depth: self.reader.depth };
+        let mut inner = Reader { depth: self.reader.depth, ..Reader::new(&text) };
         let value = inner.deserialize_struct(name, fields, visitor)?;
         inner.finish()?;
         Ok(value)

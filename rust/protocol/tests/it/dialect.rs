@@ -88,3 +88,14 @@ fn errors_tell_what_was_expected_where() {
     let wrong = json::from_str::<QueueData>(r#"{"perm":"six"}"#).unwrap_err().to_string();
     assert!(wrong.contains("six"), "{wrong}");
 }
+
+#[test]
+fn an_answer_has_a_bounded_number_of_items() {
+    const MOST: usize = json::MAX_ANSWER_ITEMS;
+    let list = |items: usize| format!("{{\"topicList\":[{}\"\"]}}", "\"\",".repeat(items - 1));
+    let answer =
+        |text: &str| json::from_answer::<TopicList>(text.as_bytes()).map(|list| list.topic_list.len());
+    assert_eq!(answer(&list(MOST)), Ok(MOST));
+    assert_eq!(answer(&list(MOST + 1)), Err(JsonError::TooMany { limit: MOST }));
+    assert!(json::from_str::<TopicList>(&list(MOST + 1)).is_ok(), "a file of our own has no such bound");
+}

@@ -1,4 +1,4 @@
-//! Apache's keys that are known and not used: those with one value, and those without a meaning here.
+//! Apache's keys that are known and not used: those with one value, paths that cannot change, and those without a meaning here.
 
 /// A key of Apache's of which only one value can be served yet.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,19 @@ pub struct Fixed {
 /// docs/reference/apache-5.5.0.md 4, docs/reference/store-format.md 14.
 pub const FIXED: &[Fixed] = &[
     Fixed { name: "aclEnable", only: "false", feature: "access control" },
+    Fixed { name: "authenticationEnabled", only: "false", feature: "access control" },
+    Fixed { name: "authorizationEnabled", only: "false", feature: "access control" },
+    Fixed { name: "migrateAuthFromV1Enabled", only: "false", feature: "access control" },
+    Fixed { name: "metricsExporterType", only: "DISABLE", feature: "an exporter of metrics" },
     Fixed { name: "useTLS", only: "false", feature: "TLS" },
     Fixed { name: "minInSyncReplicas", only: "1", feature: "replication" },
     Fixed { name: "totalReplicas", only: "1", feature: "replication" },
     Fixed { name: "enableControllerMode", only: "false", feature: "controller mode" },
+    Fixed { name: "enableControllerInNamesrv", only: "false", feature: "controller mode" },
     Fixed { name: "enableDLegerCommitLog", only: "false", feature: "DLedger" },
     Fixed { name: "enableSlaveActingMaster", only: "false", feature: "acting masters" },
+    Fixed { name: "supportActingMaster", only: "false", feature: "acting masters" },
+    Fixed { name: "enableRemoteEscape", only: "false", feature: "acting masters" },
     Fixed { name: "duplicationEnable", only: "false", feature: "duplication" },
     Fixed { name: "storeType", only: "default", feature: "stores other than the file store" },
     Fixed { name: "autoMessageVersionOnTopicLen", only: "true", feature: "refusing long topic names" },
@@ -61,143 +68,47 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "timerPrecisionMs", only: "1000", feature: "a wheel of other slots" },
     Fixed { name: "messageStorePlugIn", only: "", feature: "store plug-ins" },
     Fixed { name: "enableMixedMessageType", only: "false", feature: "message types" },
+    Fixed { name: "filterServerNums", only: "0", feature: "filter servers" },
+    Fixed { name: "defaultMessageRequestMode", only: "PULL", feature: "POP consumption" },
+    Fixed { name: "coldDataFlowControlEnable", only: "false", feature: "flow control of cold reads" },
+    Fixed { name: "clusterTest", only: "false", feature: "routes of a different environment" },
+    Fixed { name: "enableTopicList", only: "true", feature: "hiding the list of topics" },
+    Fixed { name: "enableAllTopicList", only: "true", feature: "hiding the list of topics" },
+    Fixed { name: "socksProxyConfig", only: "{}", feature: "SOCKS proxies" },
 ];
 
-/// Keys of Apache 5.5.0 that tune parts which do not exist here; one warning at start lists those that are set.
+/// A key for the path of a part of the store that always has one place in the folder of the store.
 ///
-/// # Source
-/// docs/reference/apache-5.5.0.md 4; `haSlaveFallbehindMax` is of 4.9. The last lines are keys of Apache's name server.
-#[rustfmt::skip] // one name a line would make a table of four hundred lines
-pub const MEANINGLESS: &[&str] = &[
-    "brokerConfigPath", "rocketmqHome", "brokerIP2", "recoverConcurrently", "sendMessageThreadPoolNums",
-    "putMessageFutureThreadPoolNums", "pullMessageThreadPoolNums", "litePullMessageThreadPoolNums",
-    "ackMessageThreadPoolNums", "processReplyMessageThreadPoolNums", "queryMessageThreadPoolNums",
-    "adminBrokerThreadPoolNums", "clientManageThreadPoolNums", "consumerManageThreadPoolNums",
-    "loadBalanceProcessorThreadPoolNums", "heartbeatThreadPoolNums", "recoverThreadPoolNums",
-    "endTransactionThreadPoolNums", "flushConsumerOffsetHistoryInterval",
-    "sendThreadPoolQueueCapacity", "putThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity",
-    "litePullThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity", "replyThreadPoolQueueCapacity",
-    "queryThreadPoolQueueCapacity", "clientManagerThreadPoolQueueCapacity",
-    "consumerManagerThreadPoolQueueCapacity", "heartbeatThreadPoolQueueCapacity",
-    "endTransactionPoolQueueCapacity", "adminBrokerThreadPoolQueueCapacity",
-    "loadBalanceThreadPoolQueueCapacity", "highSpeedMode", "commercialBaseCount", "commercialSizePerMsg",
-    "accountStatsEnable", "accountStatsPrintZeroValues", "maxStatsIdleTimeInMinutes", "transferMsgByHeap",
-    "sendHeartbeatTimeoutMillis", "consumerFallbehindThreshold", "brokerFastFailureEnable",
-    "waitTimeMillsInSendQueue", "waitTimeMillsInPullQueue", "waitTimeMillsInLitePullQueue",
-    "waitTimeMillsInHeartbeatQueue", "waitTimeMillsInTransactionQueue", "waitTimeMillsInAckQueue",
-    "waitTimeMillsInAdminBrokerQueue", "enableConsumeQueueExt", "enablePropertyFilter", "enableCalcFilterBitMap", "expectConsumerNumUseFilter",
-    "maxErrorRateOfBloomFilter", "filterDataCleanTimeSpan", "filterSupportRetry", "compressedRegister",
-    "forceRegister", "updateNameServerAddrPeriod", "brokerHeartbeatInterval",
-    "brokerNotActiveTimeoutMillis", "enableNetWorkFlowControl", "enableBroadcastOffsetStore",
-    "broadcastOffsetExpireSecond", "broadcastOffsetExpireMaxSecond", "popPollingSize", "popPollingMapSize",
-    "popPollingMapExpireTimeSeconds", "maxPopPollingSize", "reviveQueueNum", "reviveInterval",
-    "reviveMaxSlow", "reviveScanTime", "enableSkipLongAwaitingAck", "reviveAckWaitMs", "enablePopLog",
-    "enablePopBufferMerge", "popCkStayBufferTime", "popCkStayBufferTimeOut", "popCkMaxBufferSize",
-    "popCkOffsetMaxQueueSize", "enablePopBatchAck", "popLongPollingForceNotifyInterval",
-    "enableNotifyBeforePopCalculateLag", "enableNotifyAfterPopOrderLockRelease",
-    "initPopOffsetByCheckMsgInMem", "retrieveMessageFromPopRetryTopicV1", "enableRetryTopicV2",
-    "popFromRetryProbability", "popFromRetryProbabilityForPriority", "priorityOrderAsc",
-    "popConsumerFSServiceInit", "popConsumerKVServiceLog", "popConsumerKVServiceInit",
-    "popConsumerKVServiceEnable", "popReviveMaxReturnSizePerRead", "popReviveConcurrency",
-    "popReviveMaxAttemptTimes", "popReviveSkipIfGroupAbsent", "useSeparateRetryQueue",
-    "realTimeNotifyConsumerChange", "useMessageFilterForNotification", "maxMessageFilterNumForNotification",
-    "syncBrokerMemberGroupPeriod", "loadBalancePollNameServerInterval", "cleanOfflineBrokerInterval",
-    "serverLoadBalancerEnable", "defaultMessageRequestMode", "defaultPopShareQueueNum",
+/// No version of Apache's since 3.2.6 reads these keys, but old guides have them.
+#[derive(Clone, Copy, Debug)]
+pub struct StorePath {
+    /// Name of the key.
+    pub name: &'static str,
+    /// Name of the file or folder in the folder of the store.
+    pub place: &'static str,
+}
 
-    "transactionMetricFlushInterval", "transactionCheckRocksdbCoreThreads",
-    "transactionCheckRocksdbMaxThreads", "transactionCheckRocksdbQueueCapacity", "transactionOpMsgMaxSize",
-    "transactionOpBatchInterval", "enableDetailStat", "autoDeleteUnusedStats",
-    "isolateLogEnable", "forwardTimeout", "enableRemoteEscape", "skipPreOnline", "asyncSendEnable",
-    "consumerOffsetUpdateVersionStep", "delayOffsetUpdateVersionStep",
-    "lockInStrictMode", "compatibleWithOldNameSrv", "controllerAddr", "fetchControllerAddrByDnsLookup",
-    "syncBrokerMetadataPeriod", "checkSyncStateSetPeriod", "syncControllerMetadataPeriod",
-    "controllerHeartBeatTimeoutMills", "validateSystemTopicWhenUpdateTopic", "brokerElectionPriority",
-    "metricsExporterType", "metricsOtelCardinalityLimit", "metricsGrpcExporterTarget",
-    "metricsGrpcExporterHeader", "metricGrpcExporterTimeOutInMills", "metricGrpcExporterIntervalInMills",
-    "metricLoggingExporterIntervalInMills", "metricsPromExporterPort", "metricsPromExporterHost",
-    "metricsLabel", "metricsExportBatchMaxDataPoints", "metricsInDelta", "enableRemotingMetrics",
-    "enableMessageStoreMetrics", "enablePopMetrics", "enableConnectionMetrics", "enableTransactionMetrics",
-    "enableStatsMetrics", "enableRequestMetrics", "enableLagAndDlqMetrics", "subscriptionExpiredTimeout",
-    "estimateAccumulation", "coldCtrStrategyEnable", "usePIDColdCtrStrategy", "cgColdReadThreshold",
-    "globalColdReadThreshold", "fetchNamesrvAddrInterval", "popResponseReturnActualRetryTopic",
-    "enableSingleTopicRegister", "enableSplitRegistration", "enableSplitMetadata", "splitMetadataSize",
-    "popInflightMessageThreshold", "enablePopMessageThreshold", "enableFastChannelEventProcess",
-    "printChannelGroups", "printChannelGroupsMinNum", "splitRegistrationSize", "configBlackList",
-    "skipWhenCKRePutReachMaxTimes", "appendAckAsync", "appendCkAsync", "clearRetryTopicWhenDeleteTopic",
-    "enableLmqStats", "useSingleRocksDBForAllConfigs", "allowRecallWhenBrokerNotWriteable",
-    "enableRegisterProducer", "enableCreateSysGroup", "enableLiteEventMode", "liteEventCheckInterval",
-    "liteTtlCheckInterval", "minLiteTTl", "liteSubscriptionCheckInterval",
-    "liteSubscriptionCheckTimeoutMills", "persistConsumerOffsetIncrementally", "maxLiteSubscriptionCount",
-    "enableLitePopLog", "maxClientEventCount", "liteEventFullDispatchDelayTime",
-    "liteEventFullDispatchDelayTimeForWildcardGroup", "liteLagLatencyCollectEnable",
-    "liteLagLatencyMetricsEnable", "liteLagCountMetricsEnable", "liteLagLatencyTopK", "serverWorkerThreads",
-    "serverCallbackExecutorThreads", "serverSelectorThreads", "serverOnewaySemaphoreValue",
-    "serverAsyncSemaphoreValue", "serverSocketSndBufSize", "serverSocketRcvBufSize",
-    "writeBufferHighWaterMark", "writeBufferLowWaterMark", "serverSocketBacklog",
-    "serverNettyWorkerGroupEnable", "serverPooledByteBufAllocatorEnable", "enableShutdownGracefully",
-    "shutdownWaitTimeSeconds", "useEpollNativeSelector", "clientWorkerThreads",
-    "clientCallbackExecutorThreads", "clientOnewaySemaphoreValue", "clientAsyncSemaphoreValue",
-    "connectTimeoutMillis", "channelNotActiveInterval", "isScanAvailableNameSrv",
-    "clientChannelMaxIdleTimeSeconds", "clientSocketSndBufSize", "clientSocketRcvBufSize",
-    "clientPooledByteBufAllocatorEnable", "clientCloseSocketIfTimeout", "socksProxyConfig",
-    "disableCallbackExecutor", "disableNettyWorkerGroup", "maxReconnectIntervalTimeSeconds",
-    "enableReconnectForGoAway", "storePathDLedgerCommitLog", "storePathEpochFile",
-    "storePathBrokerIdentity", "compactionMappedFileSize", "compactionCqMappedFileSize",
-    "compactionScheduleInternal", "maxOffsetMapSize", "compactionThreadNum", "enableCompaction",
-    "mappedFileSizeTimerLog", "timerRollWindowSlot", "timerFlushIntervalMs",
-    "timerGetMessageThreadNum", "timerPutMessageThreadNum", "timerEnableDisruptor",
-    "timerEnableCheckMetrics", "timerInterceptDelayLevel", "timerWheelSnapshotFlush",
-    "disappearTimeAfterStart", "timerStopEnqueue", "timerCheckMetricsWhen",
-    "timerSkipUnknownError", "timerWarmEnable", "timerStopDequeue", "timerEnableRetryUntilSuccess",
-    "timerCongestNumEachSlot", "timerMetricSmallThreshold", "timerProgressLogIntervalMs",
-    "timerWheelSnapshotIntervalMs", "commitLogRecoverMaxNum", "timerRocksDBStopScan",
-    "timerRocksDBPrecisionMs", "timerRocksDBRollMaxTps", "timerRocksDBTimeExpiredMaxTps",
-    "timerRocksDBRollIntervalHours", "timerRocksDBRollRangeHours", "timerRecallToTimeWheelEnable",
-    "timerRecallToTimelineEnable", "timerReputServiceCorePoolSize", "timerReputServiceMaxPoolSize",
-    "timerReputServiceQueueCapacity", "transWriteOriginTransHalfEnable", "maxRocksDBIndexQueryDays",
-    "iteratorWhenUseRocksdbConsumeQueue",
-    "mappedFileSizeConsumeQueueExt", "mapperFileSizeBatchConsumeQueue", "bitMapLengthConsumeQueueExt",
-    "commitIntervalCommitLog", "maxRecoveryCommitlogFiles", 
-    "useReentrantLockWhenPutMessage", "flushCommitLogTimed",
-    "destroyMapedFileIntervalForcibly", "redeleteHangedFileInterval",
-    "putMsgIndexHightWater", "maxFilterMessageSize", "checkCRCOnRecover", "checkCommitLogOffsetOnRecover",
-    "commitCommitLogLeastPages", "flushLeastPagesWhenWarmMapedFile",
-    "flushConsumeQueueLeastPages", "commitCommitLogThoroughInterval",
-    "flushConsumeQueueThoroughInterval", "maxTransferBytesOnMessageInDisk",
-    "maxTransferCountOnMessageInDisk", "accessMessageInMemoryMaxRatio",
-    "messageIndexSafe", "haMaxGapNotInSync", "putMessageTimeout", "flushDelayOffsetInterval",
-    "warmMapedFileEnable", "offsetCheckInSlave", "debugLockEnable",
-    "diskFallRecorded", "transientStorePoolSize",
-    "fastFailIfNoBufferInStorePool", "writeWithoutMmap", "dLegerGroup", "dLegerPeers", "dLegerSelfId",
-    "preferredLeaderId", "enableBatchPush", "enableScheduleMessageStats", "maxLmqConsumeQueueNum",
-    "enableLmqQuota", "enableScheduleAsyncDeliver", "scheduleAsyncDeliverMaxPendingLimit",
-    "scheduleAsyncDeliverMaxResendNum2Blocked", "maxBatchDeleteFilesNum", "dispatchCqThreads",
-    "dispatchCqCacheNum", "enableAsyncReput", "recheckReputOffsetFromCq", "maxTopicLength",
-    "enableRunningFlagsInFlush", "forceVerifyPropCRC",
-    "travelCqFileNumWhenGetMessage", "correctLogicMinOffsetSleepInterval",
-    "correctLogicMinOffsetForceInterval", "mappedFileSwapEnable", "commitLogForceSwapMapInterval",
-    "commitLogSwapMapInterval", "commitLogSwapMapReserveFileNum", "logicQueueForceSwapMapInterval",
-    "logicQueueSwapMapInterval", "cleanSwapedMapInterval", "logicQueueSwapMapReserveFileNum",
-    "searchBcqByCacheEnable", "dispatchFromSenderThread", "wakeCommitWhenPutMessage",
-    "wakeFlushWhenPutMessage", "enableCleanExpiredOffset", "maxAsyncPutMessageRequests",
-    "pullBatchMaxMessageCount", "allAckInSyncStateSet", "enableAutoInSyncReplicas",
-    "haMaxTimeSlaveNotCatchup", "syncMasterFlushOffsetWhenStartup",
-    "maxChecksumRange", 
-    "maxSlaveResendLength", "syncFromLastFile", "asyncLearner", "maxConsumeQueueScan",
-    "sampleCountThreshold", "coldDataFlowControlEnable", "coldDataScanEnable", "dataReadAheadEnable",
-    "timerColdDataCheckIntervalMs", "sampleSteps", "accessMessageInMemoryHotRatio",
-    "enableBuildConsumeQueueConcurrently", "batchDispatchRequestThreadPoolNums",
-    "cleanRocksDBDirtyCQIntervalMin", "statRocksDBCQIntervalSec", "memTableFlushIntervalMs",
-    "realTimePersistRocksDBConfig", "enableRocksDBLog", "topicQueueLockNum", "readUnCommitted",
-    "putConsumeQueueDataByFileChannel", "combineCQLoadingCQTypes", "combineCQPreferCQType",
-    "combineAssignOffsetCQType", "combineCQEnableCheckSelf", "combineCQMaxExtraSearchCommitLogFiles",
-    "combineCQUseRocksdbForLmq", "bottomMostCompressionTypeForConsumeQueueStore", "rocksdbCompressionType",
-    "rocksdbFlushWalFrequency", "rocksdbWalFileRollingThreshold", "enableAcceleratedRecovery",
-    "sharedByteBufferNum", "useSeparateStorePathForRocksdbCQ", "spinLockCollisionRetreatOptimalDegree",
-    "useABSLock", "enableLogConsumeQueueRepeatedlyBuildWhenRecover", "appendTopicForTimerDeleteKey",
-    "configStorePath", "productEnvName", "clusterTest", "returnOrderTopicConfigToBroker",
-    "clientRequestThreadPoolNums", "defaultThreadPoolNums", "clientRequestThreadPoolQueueCapacity",
-    "defaultThreadPoolQueueCapacity", "unRegisterBrokerQueueCapacity", "supportActingMaster",
-    "enableAllTopicList", "enableTopicList", "notifyMinBrokerIdChanged", "enableControllerInNamesrv",
-    "needWaitForService", "waitSecondsForService", "deleteTopicWithBrokerRegistration",
+/// Keys for paths that must name the one place of their file or folder.
+pub const STORE_PATHS: &[StorePath] = &[
+    StorePath { name: "storePathConsumeQueue", place: "consumequeue" },
+    StorePath { name: "storePathConsumerQueue", place: "consumequeue" },
+    StorePath { name: "storePathIndex", place: "index" },
+    StorePath { name: "storeCheckpoint", place: "checkpoint" },
+    StorePath { name: "storePathCheckpoint", place: "checkpoint" },
+    StorePath { name: "abortFile", place: "abort" },
+    StorePath { name: "storePathAbort", place: "abort" },
 ];
+
+/// Older spellings of keys, each with the current one.
+pub(super) const OLD_SPELLINGS: &[(&str, &str)] = &[
+    ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+    ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+];
+
+/// Keys of guides that no version of Apache's since 3.2.6 has, and that mean nothing here.
+pub(super) const KEYS_OF_GUIDES: &[&str] = &["checkTransactionMessageEnable"];
+
+/// Apache's keys with type, default and versions: a header, then a line for each key, with tabs between the columns.
+///
+/// `tools/apache-keys/collect.py` makes it.
+pub(super) const TABLE: &str = include_str!("apache-keys.tsv");

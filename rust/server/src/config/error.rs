@@ -1,5 +1,6 @@
 //! Why a configuration cannot be used.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::origin::Origin;
@@ -30,7 +31,7 @@ pub enum ConfigError {
         origin: Origin,
     },
     /// The value asks for a feature that is not there yet.
-    #[error("{key}={value} in {origin} requires {feature}, which is not supported yet; keep it at {only:?}")]
+    #[error("{key}={value} in {origin} requires {feature}, which is not supported yet")]
     NotThereYet {
         /// The key's proper name.
         key: &'static str,
@@ -40,6 +41,20 @@ pub enum ConfigError {
         only: &'static str,
         /// What is missing.
         feature: &'static str,
+        /// The layer it came from.
+        origin: Origin,
+    },
+    /// The path is not the place that the store uses.
+    #[error("{key} in {origin} must be {}, not {value:?}: only `storePathRootDir` and `storePathCommitLog` move files", place.display())]
+    StorePath {
+        /// The key's proper name.
+        key: &'static str,
+        /// The value as written.
+        value: String,
+        /// The place that the store uses.
+        place: PathBuf,
+        /// The folder of the store for which the value would be right.
+        root: Option<PathBuf>,
         /// The layer it came from.
         origin: Origin,
     },
@@ -84,20 +99,31 @@ impl ConfigError {
                 near[0]
             )),
             Self::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
-            Self::Several(errors) => {
-                let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();
-                (!hints.is_empty()).then(|| hints.join("; "))
-            }
             Self::Value { key, .. } => Some(format!("`rocketpy config explain {key}` lists its values")),
-            Self::NotThereYet { .. }
-            | Self::ReadAtStart { .. }
-            | Self::Meaningless { .. }
-            | Self::Text(_) => None,
+            Self::NotThereYet { key, only, .. } => Some(format!("write {key}={only}, or remove the key")),
+            Self::StorePath { root: Some(root), .. } => Some(format!(
+                "remove the key (Apache's brokers since 3.2.6 ignore it), or move the whole store: storePathRootDir={}",
+                root.display()
+            )),
+            Self::StorePath { .. } => Some(
+                "remove the key; Apache's brokers since 3.2.6 ignore it and use the same place".to_owned(),
+            ),
+            Self::Several(_) => {
+                Some("correct each of them; `rocketpy config explain KEY` describes a key".to_owned())
+            }
+            Self::ReadAtStart { .. } | Self::Meaningless { .. } | Self::Text(_) => None,
         }
     }
 }
 
-/// Each error on a line of its own.
+/// Each error on a line of its own, its hint below.
 fn lines(errors: &[ConfigError]) -> String {
-    errors.iter().map(|error| format!("\n  {error}")).collect()
+    let mut text = String::new();
+    for error in errors {
+        let _ = write!(text, "\n  {error}");
+        if let Some(hint) = error.hint() {
+            let _ = write!(text, "\n    hint: {hint}");
+        }
+    }
+    text
 }

@@ -17,8 +17,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let bytes = RealDisk
         .read(path, MAX_FILE_BYTES)
         .map_err(|source| ConfigError::File { path: path.to_owned(), reason: source.to_string() })?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| ConfigError::File { path: path.to_owned(), reason: "it is not UTF-8".to_owned() })?;
+    // Editors on Windows write a mark of the byte order before the first key.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    // Comments may be in any charset, as for Java; keys and values are checked below.
+    let text = String::from_utf8_lossy(bytes);
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")) {
         toml_pairs(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })
     } else {
@@ -27,6 +29,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
 }
 
 fn toml_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    if text.contains(char::REPLACEMENT_CHARACTER) {
+        return Err("it is not UTF-8".to_owned());
+    }
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     table.into_iter().map(|(key, value)| Ok((key.clone(), toml_text(&key, value)?))).collect()
 }
@@ -69,6 +74,9 @@ pub(super) fn properties_pairs(text: &str) -> Result<Vec<(String, String)>, Stri
                 Some(next) => whole.push_str(next.trim_start()),
                 None => break,
             }
+        }
+        if whole.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(format!("a line is not UTF-8: {whole}"));
         }
         let (key, value) = split_pair(&whole);
         pairs.push((unescape(key)?, unescape(value)?.trim_end().to_owned()));

@@ -223,9 +223,10 @@ pub const KEYS: &[Key] = keys! {
         /// Folders of the commit log without new files; their files are read, and removed by retention.
         "readOnlyCommitLogStorePaths" = Folders { least: 0 } => [broker.store.read_only_commit_log_dirs];
         /// Size of one commit log file, allocated in full. If the key is not set, an existing store keeps the size of its
-        /// files.
+        /// files. Apache 3.x and 4.0 call it `mapedFileSizeCommitLog`, an accepted spelling.
         "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
-        /// Size of one consume queue file, 20 bytes per message.
+        /// Size of one consume queue file, 20 bytes per message. Apache 3.x and 4.0 call it `mapedFileSizeConsumeQueue`, an
+        /// accepted spelling.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
         /// Maximum size of a message body, or of a whole batch, that a client sends. The properties of a message have at most 30,207
         /// bytes: a record holds 32,767, and 2,560 are reserved for retries, dead letters and other copies.

@@ -1,5 +1,6 @@
 //! Kinds of values: how each is read from text, printed and bounded.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -78,6 +79,38 @@ fn integer(text: &str, least: i64, most: i64) -> Result<i64, Wanted> {
         .ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
+/// Units of sizes, in bytes: `k`, `kb` and `kib` are one.
+const SIZES: &[(&str, i64)] = &[
+    ("b", 1),
+    ("k", 1 << 10),
+    ("kb", 1 << 10),
+    ("kib", 1 << 10),
+    ("m", 1 << 20),
+    ("mb", 1 << 20),
+    ("mib", 1 << 20),
+    ("g", 1 << 30),
+    ("gb", 1 << 30),
+    ("gib", 1 << 30),
+    ("t", 1 << 40),
+    ("tb", 1 << 40),
+    ("tib", 1 << 40),
+];
+/// Units of times, in milliseconds.
+const TIMES: &[(&str, i64)] =
+    &[("ms", 1), ("s", 1000), ("m", 60_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// Replaces a number with a unit (`64 MiB`, `5s`) by the number of the key's own units; other texts stay as they are.
+fn in_units<'a>(text: &'a str, units: &[(&str, i64)], own: i64) -> Cow<'a, str> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let unit = units.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
+    let Some((number, (_, unit))) = number.parse::<i64>().ok().zip(unit) else { return Cow::Borrowed(text) };
+    match number.checked_mul(*unit).filter(|total| total % own == 0) {
+        Some(total) => Cow::Owned((total / own).to_string()),
+        None => Cow::Borrowed(text),
+    }
+}
+
 /// `true` or `false`, in any case.
 pub(super) struct Switch;
 
@@ -101,6 +134,9 @@ impl Holds<bool> for Switch {
     }
 }
 
+/// Unit of the keys that are sizes.
+pub(super) const BYTES: &str = "bytes";
+
 /// A whole number: smallest, largest, unit.
 pub(super) struct Whole(pub(super) i64, pub(super) i64, pub(super) &'static str);
 
@@ -112,7 +148,10 @@ impl Kind for Whole {
 
 impl<T: TryFrom<i64> + TryInto<i64> + Copy> Holds<T> for Whole {
     fn parse(&self, text: &str) -> Result<T, Wanted> {
-        let value = integer(text, self.0, self.1)?;
+        let is_size = self.2 == BYTES;
+        let text = if is_size { in_units(text, SIZES, 1) } else { Cow::Borrowed(text) };
+        let units = if is_size { ", or a size such as 64k, 4MiB or 1g" } else { "" };
+        let value = integer(&text, self.0, self.1).map_err(|wanted| format!("{wanted}{units}"))?;
         T::try_from(value).map_err(|_| "a number within the range of this machine".to_owned())
     }
 
@@ -150,8 +189,10 @@ impl Kind for Time {
 
 impl Holds<Duration> for Time {
     fn parse(&self, text: &str) -> Result<Duration, Wanted> {
-        let value =
-            integer(text, self.least, self.most).map_err(|wanted| format!("{wanted} ({})", self.unit))?;
+        let text = in_units(text, TIMES, i64::try_from(self.unit_ms).unwrap_or(i64::MAX));
+        let value = integer(&text, self.least, self.most).map_err(|wanted| {
+            format!("{wanted} ({}), or a time such as 500ms, 30s, 10m, 2h or 1d", self.unit)
+        })?;
         Ok(Duration::from_millis(value.unsigned_abs() * self.unit_ms))
     }
 
@@ -255,8 +296,9 @@ impl Kind for Host {
 impl Holds<String> for Host {
     fn parse(&self, text: &str) -> Result<String, Wanted> {
         let text = text.trim();
+        let text = in_brackets(text).unwrap_or(text);
         let is_good = !text.is_empty()
-            && !text.chars().any(|c| c.is_whitespace() || matches!(c, '/' | ',' | ';' | '@'))
+            && !text.chars().any(|c| c.is_whitespace() || matches!(c, '/' | ',' | ';' | '@' | '[' | ']'))
             && (text.parse::<std::net::Ipv6Addr>().is_ok() || !text.contains(':'));
         if is_good {
             Ok(text.to_owned())
@@ -268,6 +310,12 @@ impl Holds<String> for Host {
     fn value(&self, held: &String) -> Value {
         Value::Text(held.clone())
     }
+}
+
+/// The IPv6 address of `[address]`, as URLs have it.
+fn in_brackets(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    inner.parse::<std::net::Ipv6Addr>().is_ok().then_some(inner)
 }
 
 /// `host:port;host:port`, also with commas.
@@ -325,7 +373,7 @@ impl Kind for Ips {
 impl Holds<Vec<IpAddr>> for Ips {
     fn parse(&self, text: &str) -> Result<Vec<IpAddr>, Wanted> {
         let parts = text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty());
-        let parts: Result<_, _> = parts.map(str::parse).collect();
+        let parts: Result<_, _> = parts.map(|part| in_brackets(part).unwrap_or(part).parse()).collect();
         parts.map_err(|_| "addresses such as 10.0.0.2, separated by semicolons".to_owned())
     }
 
@@ -336,9 +384,9 @@ impl Holds<Vec<IpAddr>> for Ips {
 
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let bracketed = host.starts_with('[') && host.ends_with(']');
+    let bracketed = in_brackets(host).is_some();
     let host_is_good = !host.is_empty()
-        && (bracketed || !host.contains(':'))
+        && (bracketed || !host.contains([':', '[', ']']))
         && !host.chars().any(|c| c.is_whitespace() || c == '/' || c == '@');
     host_is_good && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
@@ -430,7 +478,7 @@ impl<T> Kind for Choice<T> {
 
 impl<T: Copy + PartialEq> Holds<T> for Choice<T> {
     fn parse(&self, text: &str) -> Result<T, Wanted> {
-        let found = self.0.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        let found = self.0.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
         found.ok_or_else(|| self.shape().choices.join(" or "))
     }
 
@@ -507,8 +555,44 @@ mod tests {
     #[test]
     fn addresses_are_split_and_checked() {
         assert_eq!(Addresses.parse("a:1;b:2, [::1]:3 ;").unwrap(), ["a:1", "b:2", "[::1]:3"]);
-        for bad in ["a", "a:", "a:0", "a:70000", ":1", "http://a:1", "::1:9876", "a b:1"] {
+        for bad in ["a", "[a]:1", "[]:1", "a:", "a:0", "a:70000", ":1", "http://a:1", "::1:9876", "a b:1"] {
             assert!(Addresses.parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_may_have_brackets() {
+        for text in ["::1", "[::1]", " [::1] "] {
+            assert_eq!(Host.parse(text).unwrap(), "::1");
+        }
+        assert_eq!(Ips.parse("[::1]; 10.0.0.2").unwrap().len(), 2);
+        for bad in ["[::1", "::1]", "[::1]:9876", "[localhost]", "[]"] {
+            assert!(Host.parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_may_have_units() {
+        let size = Whole(0, 1 << 40, BYTES);
+        for (text, bytes) in
+            [("64k", 65_536), ("10MB", 10 << 20), ("4 MiB", 4 << 20), ("1G", 1 << 30), ("9b", 9)]
+        {
+            assert_eq!(Holds::<u64>::parse(&size, text), Ok(bytes), "{text}");
+        }
+        for bad in ["k", "1.5k", "2t", "9223372036854775807k", "1 k b", "-1k", "1e3"] {
+            assert!(Holds::<u64>::parse(&size, bad).unwrap_err().contains("4MiB"), "{bad}");
+        }
+        let pages = Whole(0, 9, "pages");
+        assert_eq!(Holds::<u64>::parse(&pages, "5k"), Err("a whole number from 0 to 9".to_owned()));
+        for (text, ms) in
+            [("500ms", 500), ("5s", 5000), ("2 M", 120_000), ("1min", 60_000), ("1d", 86_400_000)]
+        {
+            assert_eq!(millis(0, i64::MAX).parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(hours(0, 100).parse("2d"), Ok(Duration::from_secs(48 * 3600)));
+        assert_eq!(seconds(0, 100).parse("100"), Ok(Duration::from_secs(100)));
+        for bad in ["90m", "101", "5 weeks"] {
+            assert!(hours(0, 100).parse(bad).unwrap_err().contains("(hours), or a time such as"), "{bad}");
         }
     }
 }

@@ -15,10 +15,12 @@ mod origin;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-pub use apache::{FIXED, Fixed, MEANINGLESS};
+use apache::OLD_SPELLINGS;
+pub use apache::{FIXED, Fixed, STORE_PATHS, StorePath};
 pub(crate) use describe::Keys;
 pub use error::ConfigError;
 pub use key::{Apache, Key, Section};
@@ -81,6 +83,8 @@ pub struct ServerConfig {
     pub origins: BTreeMap<&'static str, Origin>,
     /// Ignored Apache keys of the configuration; reported in one warning at the start.
     pub ignored: Vec<&'static str>,
+    /// Folders of the store that any layer named; paths of [`STORE_PATHS`] are in one of them.
+    pub store_roots: Vec<PathBuf>,
 }
 
 impl Default for ServerConfig {
@@ -94,6 +98,7 @@ impl Default for ServerConfig {
             name_server: NameServerConfig::default(),
             origins: BTreeMap::new(),
             ignored: Vec::new(),
+            store_roots: Vec::new(),
         }
     }
 }
@@ -106,18 +111,21 @@ impl ServerConfig {
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let mut refused = Vec::new();
+        let mut given: Vec<(String, String, Origin)> = Vec::new();
         if let Some(path) = &sources.file {
-            let origin = Origin::File(path.clone());
-            for (key, value) in file::read(path)? {
-                refused.extend(config.set_from(&key, &value, &origin).err());
-            }
+            let of_file = |(key, value)| (key, value, Origin::File(path.clone()));
+            given.extend(file::read(path)?.into_iter().map(of_file));
         }
         for (name, value) in &sources.environment {
             let key = name.strip_prefix(PREFIX).unwrap_or(name);
-            refused.extend(config.set_from(key, value, &Origin::Environment(name.clone())).err());
+            given.push((key.to_owned(), value.clone(), Origin::Environment(name.clone())));
         }
-        for (key, value) in &sources.settings {
-            refused.extend(config.set(key, value).err());
+        let settings = sources.settings.iter().cloned();
+        given.extend(settings.map(|(key, value)| (key, value, Origin::CommandLine)));
+        // Paths in the store are compared with its folder, which a later line or layer may set.
+        given.sort_by_key(|(key, ..)| matches!(find(key), Ok(Known::Path(_))));
+        for (key, value, origin) in given {
+            refused.extend(config.set_from(&key, &value, &origin).err());
         }
         match refused.len() {
             0 => Ok(config),
@@ -128,7 +136,8 @@ impl ServerConfig {
 
     /// Sets one key by its Apache name or ours, as the command line's `--set KEY=VALUE` does.
     ///
-    /// Case and underscores do not matter: `brokerIP1`, `broker_ip1` and `BROKER_IP1` are one key.
+    /// Case and underscores do not matter: `brokerIP1`, `broker_ip1` and `BROKER_IP1` are one key. Older spellings of Apache's are
+    /// accepted too.
     ///
     /// # Errors
     /// As [`ServerConfig::load`].
@@ -152,6 +161,7 @@ impl ServerConfig {
                 Ok(Known::Used(known)) if !is_changeable(known) => {
                     return Err(ConfigError::ReadAtStart { key: known.name });
                 }
+                Ok(Known::Path(known)) => return Err(ConfigError::ReadAtStart { key: known.name }),
                 Ok(Known::Meaningless(key)) => return Err(ConfigError::Meaningless { key }),
                 _ => self.set_from(&key, &value, &Origin::Request)?,
             }
@@ -172,14 +182,35 @@ impl ServerConfig {
                     wanted,
                     origin: origin.clone(),
                 })?;
+                if known.name == "storePathRootDir" {
+                    self.store_roots.push(self.broker.store.root.clone());
+                }
                 let names = KEYS.iter().filter(|other| other.name == known.name || other.is_alias_of(known));
                 self.origins.extend(names.map(|key| (key.name, origin.clone())));
             }
             Known::Fixed(fixed) => check_fixed(fixed, value.trim(), origin)?,
+            Known::Path(path) => self.check_path(path, value.trim(), origin)?,
             Known::Meaningless(name) if self.ignored.contains(&name) => {}
             Known::Meaningless(name) => self.ignored.push(name),
         }
         Ok(())
+    }
+
+    /// Accepts a path that is the place of its part in the folder of the store, or in one that a lower layer named.
+    fn check_path(&self, path: &'static StorePath, value: &str, origin: &Origin) -> Result<(), ConfigError> {
+        let given = Path::new(value);
+        let root = &self.broker.store.root;
+        if self.store_roots.iter().chain([root]).any(|root| root.join(path.place) == given) {
+            return Ok(());
+        }
+        let of_place = given.parent().filter(|_| given.ends_with(path.place));
+        Err(ConfigError::StorePath {
+            key: path.name,
+            value: value.to_owned(),
+            place: root.join(path.place),
+            root: of_place.map(Path::to_owned),
+            origin: origin.clone(),
+        })
     }
 }
 
@@ -191,6 +222,7 @@ pub fn key_name(key: &str) -> Result<&'static str, ConfigError> {
     match find(key) {
         Ok(Known::Used(known)) => Ok(known.name),
         Ok(Known::Fixed(fixed)) => Ok(fixed.name),
+        Ok(Known::Path(path)) => Ok(path.name),
         Ok(Known::Meaningless(name)) => Ok(name),
         Err(near) => Err(ConfigError::UnknownKey { key: key.to_owned(), near, origin: Origin::CommandLine }),
     }
@@ -200,21 +232,27 @@ pub fn key_name(key: &str) -> Result<&'static str, ConfigError> {
 enum Known {
     Used(&'static Key),
     Fixed(&'static Fixed),
+    Path(&'static StorePath),
     Meaningless(&'static str),
 }
 
 /// Finds a key by any spelling; the names that look like it when there is none.
 fn find(key: &str) -> Result<Known, Vec<&'static str>> {
     let wanted = folded(key);
+    let current =
+        OLD_SPELLINGS.iter().find(|(old, _)| folded(old) == wanted).map(|(_, current)| folded(current));
+    let wanted = current.unwrap_or(wanted);
     let used = KEYS.iter().find(|known| folded(known.name) == wanted).map(Known::Used);
     let fixed = || FIXED.iter().find(|fixed| folded(fixed.name) == wanted).map(Known::Fixed);
+    let path = || STORE_PATHS.iter().find(|path| folded(path.name) == wanted).map(Known::Path);
     let meaningless =
         || MEANINGLESS.iter().find(|name| folded(name) == wanted).map(|name| Known::Meaningless(name));
-    used.or_else(fixed).or_else(meaningless).ok_or_else(|| nearest::nearest(key, known_names()))
+    used.or_else(fixed).or_else(path).or_else(meaningless).ok_or_else(|| nearest::nearest(key, known_names()))
 }
 
 fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<(), ConfigError> {
-    if value.eq_ignore_ascii_case(fixed.only) {
+    // An empty value is what Apache's servers take for a key that is not set.
+    if value.is_empty() || value.eq_ignore_ascii_case(fixed.only) {
         return Ok(());
     }
     Err(ConfigError::NotThereYet {
@@ -229,10 +267,23 @@ fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<()
 fn known_names() -> impl Iterator<Item = &'static str> {
     let used = KEYS.iter().map(|key| key.name);
     let fixed = FIXED.iter().map(|fixed| fixed.name);
-    used.chain(fixed).chain(MEANINGLESS.iter().copied())
+    let paths = STORE_PATHS.iter().map(|path| path.name);
+    used.chain(fixed).chain(paths).chain(MEANINGLESS.iter().copied())
 }
 
 /// A key without what its spellings differ in.
 fn folded(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
+
+/// Apache's keys that tune parts which do not exist here; one warning at start lists those that are set.
+pub static MEANINGLESS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let used = KEYS.iter().map(|key| key.name);
+    let fixed = FIXED.iter().map(|fixed| fixed.name);
+    let old = OLD_SPELLINGS.iter().map(|(old, _)| *old);
+    let other: HashSet<String> = used.chain(fixed).chain(old).map(folded).collect();
+    let of_apache = apache::TABLE.lines().skip(1).filter_map(|line| line.split('\t').next());
+    let mut names: Vec<&str> = of_apache.filter(|name| !other.contains(&folded(name))).collect();
+    names.extend(apache::KEYS_OF_GUIDES);
+    names
+});

@@ -2,6 +2,8 @@
 
 /// Most candidates that are named.
 const MOST: usize = 3;
+/// Most letters that differ in a typing error; long names with one ending differ in few more.
+const MOST_EDITS: usize = 3;
 
 /// The candidates that look like `word`, best first; none when nothing does.
 ///
@@ -10,7 +12,9 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
     let edits = |candidate: &str| strsim::levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
     let mut near: Vec<(usize, &str)> = candidates
         .map(|candidate| (edits(candidate), candidate))
-        .filter(|(edits, candidate)| *edits <= word.chars().count() / 3 || holds(candidate, word))
+        .filter(|(edits, candidate)| {
+            *edits <= (word.chars().count() / 3).min(MOST_EDITS) || holds(candidate, word)
+        })
         .collect();
     near.sort_by_key(|(edits, _)| *edits);
     near.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
@@ -34,6 +38,8 @@ mod tests {
         assert_eq!(nearest("brokername", keys.into_iter()), ["brokerName"]);
         assert_eq!(nearest("flush", keys.into_iter()), ["flushDiskType", "flushIntervalCommitLog"]);
         assert_eq!(nearest("myBrokerName", keys.into_iter()), ["brokerName"]);
+        let none = nearest("authenticationEnabled", ["duplicationEnable"].into_iter());
+        assert_eq!(none, [""; 0], "they share an ending only");
         assert_eq!(nearest("foo", keys.into_iter()), [""; 0], "nothing looks like it");
     }
 }

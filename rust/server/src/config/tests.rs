@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use rocketpy_broker::{BrokerRole, FlushMode};
 use rocketpy_env::{Disk, RealDisk};
 
 use super::*;
@@ -63,7 +64,125 @@ fn all_settings_that_cannot_be_used_are_named_at_once() {
         assert!(text.lines().any(|line| line.starts_with("  ") && line.contains(named)), "{named} in {text}");
     }
     assert!(!text.contains("enablePropertyFilter"), "it has no meaning here: {text}");
-    assert!(error.hint().unwrap().contains("listenPort"), "the way out of the misspelt one");
+    let lines: Vec<&str> = text.lines().collect();
+    let below =
+        |named: &str| lines[lines.iter().position(|line| line.contains(named)).unwrap() + 1].trim_start();
+    assert!(below("listenPrt").starts_with("hint: write listenPort"), "{text}");
+    assert_eq!(below("aclEnable=true"), "hint: write aclEnable=false, or remove the key");
+    assert!(error.hint().unwrap().starts_with("correct each"), "each line has its own");
+}
+
+/// A value that somebody may have given a key of Apache's: its default, else one of its type.
+fn plausible<'a>(key: &str, kind: &str, default: &'a str) -> &'a str {
+    let shape = KEYS.iter().find(|known| known.name == key).map(|known| known.shape().kind);
+    match (default, shape, kind) {
+        ("", Some("host:port" | "host:port;..."), _) => "10.0.0.1:9876",
+        ("", None, "boolean") => "false",
+        ("", ..) => "x",
+        (default, ..) => default,
+    }
+}
+
+#[test]
+fn every_key_of_apache_is_accepted_unless_it_requires_a_missing_feature() {
+    let rows: Vec<Vec<&str>> = apache::TABLE.lines().map(|line| line.split('\t').collect()).collect();
+    let (head, rows) = rows.split_first().unwrap();
+    assert_eq!(head[..], ["key", "type", "default", "versions"]);
+    assert!(rows.len() > 540, "{}", rows.len());
+    for version in ["3.2.6", "3.5.8", "4.0.0", "4.9.7", "5.0.0", "5.5.0"] {
+        let has = |row: &&Vec<&str>| row[3].split(' ').any(|other| other == version);
+        assert!(rows.iter().filter(has).count() > 50, "{version}");
+    }
+    for row in rows {
+        let (key, kind) = (row[0], row[1]);
+        let mut values = vec![plausible(key, kind, row[2])];
+        if kind == "boolean" {
+            values.extend(["true", "FALSE"]);
+        }
+        let fixed = FIXED.iter().find(|fixed| fixed.name == key);
+        for value in values {
+            let set = ServerConfig::default().set(key, value);
+            match fixed.filter(|fixed| !fixed.only.eq_ignore_ascii_case(value) && !fixed.only.is_empty()) {
+                None if key == "messageStorePlugIn" => assert!(set.is_err()),
+                None => set.unwrap_or_else(|error| panic!("{key}={value}: {error}")),
+                Some(fixed) => {
+                    let error = set.unwrap_err();
+                    assert!(error.to_string().contains(fixed.feature), "{error}");
+                    let hint = format!("write {key}={}, or remove the key", fixed.only);
+                    assert_eq!(error.hint(), Some(hint));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_that_require_a_missing_feature_name_it() {
+    for (key, value, feature) in [
+        ("authenticationEnabled", "true", "access control"),
+        ("authorizationEnabled", "True", "access control"),
+        ("metricsExporterType", "PROM", "an exporter of metrics"),
+        ("supportActingMaster", "true", "acting masters"),
+        ("filterServerNums", "1", "filter servers"),
+    ] {
+        let mut config = ServerConfig::default();
+        let error = config.set(key, value).unwrap_err();
+        assert!(error.to_string().contains(feature) && error.hint().unwrap().contains(key), "{error}");
+        config.set(key, "").unwrap();
+        assert!(config.ignored.is_empty(), "{key}");
+    }
+}
+
+/// A file as guides have it: a mark of the byte order, comments in another charset, older keys, paths, units.
+const OF_A_GUIDE: &[u8] = b"\xef\xbb\xbfbrokerClusterName=rocketmq-cluster\r\n# \xcb\xf9\xca\xf4\xbc\xaf\xc8\xba\r\nbrokerIP1=[::1]\r\n\
+    namesrvAddr=ns1:9876;[::1]:9876\r\nmapedFileSizeCommitLog=1073741824\r\nmapedFileSizeConsumeQueue=300000\r\n\
+    storePathIndex=/usr/local/rocketmq/store/index/\r\nstorePathConsumerQueue=/usr/local/rocketmq/store/consumequeue\r\n\
+    storePathConsumeQueue=/usr/local/rocketmq/store/consumequeue\r\nstoreCheckpoint=/usr/local/rocketmq/store/checkpoint\r\n\
+    abortFile=/usr/local/rocketmq/store/abort\r\nstorePathRootDir=/usr/local/rocketmq/store\r\nmaxMessageSize=64k\r\n\
+    fileReservedTime=5d\r\nflushDiskType=sync_flush\r\nbrokerRole=Sync_Master\r\ncheckTransactionMessageEnable=false\r\n\
+    sendMessageThreadPoolNums=128\r\n";
+
+fn loaded(text: &[u8], settings: &[(&str, &str)]) -> Result<ServerConfig, ConfigError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    RealDisk.replace(&file, text).unwrap();
+    let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() })
+}
+
+#[test]
+fn a_file_of_a_guide_is_read() {
+    let config = loaded(OF_A_GUIDE, &[("storePathRootDir", "/elsewhere")]).unwrap();
+    let (broker, store) = (&config.broker, &config.broker.store);
+    assert_eq!(broker.cluster_name, "rocketmq-cluster");
+    assert_eq!(broker.advertised_host.as_deref(), Some("::1"));
+    assert_eq!(broker.name_servers, ["ns1:9876", "[::1]:9876"]);
+    assert_eq!((store.commit_log_file_size, store.consume_queue_file_size), (1 << 30, 300_000));
+    assert_eq!(store.root, Path::new("/elsewhere"), "its paths are those of the folder that it names");
+    assert_eq!((broker.max_message_size, store.retention.reserved_time.as_secs()), (65_536, 120 * 3600));
+    assert_eq!((store.flush, broker.replication.role), (FlushMode::Sync, BrokerRole::SyncMaster));
+    assert_eq!(config.ignored, ["checkTransactionMessageEnable", "sendMessageThreadPoolNums"]);
+}
+
+#[test]
+fn a_path_that_the_store_does_not_use_is_an_error() {
+    let error = loaded(b"storePathIndex=/data/b/index\nstorePathRootDir=/data/a\n", &[]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("must be /data/a/index, not \"/data/b/index\""), "{text}");
+    assert!(error.hint().unwrap().ends_with("storePathRootDir=/data/b"), "{:?}", error.hint());
+    let error = loaded(b"storePathRootDir=/a\nabortFile=/a/index/stop\n", &[]).unwrap_err();
+    assert!(error.hint().unwrap().starts_with("remove the key; "), "{:?}", error.hint());
+    let config = loaded(b"", &[]).unwrap();
+    assert!(matches!(
+        config.changed("abortFile=/x/abort"),
+        Err(ConfigError::ReadAtStart { key: "abortFile" })
+    ));
+}
+
+#[test]
+fn only_comments_may_be_in_another_charset() {
+    let error = loaded(b"# fine\nbrokerName=\xcb\xf9\n", &[]).unwrap_err();
+    assert!(error.to_string().contains("not UTF-8: brokerName="), "{error}");
 }
 
 #[test]
@@ -175,6 +294,8 @@ fn a_bad_value_says_what_is_wanted() {
         ("flushDiskType", "sometimes", "SYNC_FLUSH"),
         ("brokerName", "a/b", "name"),
         ("namesrvAddr", "localhost", "by a semicolon, not \"localhost\""),
+        ("maxMessageSize", "10 apples", "a size such as 64k"),
+        ("fileReservedTime", "90m", "a time such as"),
         ("mappedFileSizeCommitLog", "4096", "16384"),
         ("mappedFileSizeCommitLog", "2147483648", "2147483647"),
         ("brokerPermission", "3", "read"),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, Section, Shape};
+use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, STORE_PATHS, Section, Shape};
 
 const HEAD: &str = "# Configuration keys
 
@@ -19,7 +19,10 @@ A value comes from one of these layers; a later layer overrides an earlier one:
 
 For example `ROCKETPY_MAX_MESSAGE_SIZE=8388608` sets `maxMessageSize` to 8 MiB, as `--set maxMessageSize=8388608` does. Case and underscores
 of a key do not matter: `brokerIP1`, `broker_ip1` and `ROCKETPY_BROKER_IP1` name the same key. An unknown key is an error that suggests
-known keys with similar names.
+known keys with similar names. A configuration file is Java properties, or TOML if its name ends in `.toml`.
+
+A size may have a unit (`64k`, `10MB`, `1GiB`; k is 1024), and so may a time (`500ms`, `30s`, `10m`, `2h`, `1d`). A number without a unit
+is in the unit of the key. The case of choices does not matter, and an IPv6 address may have brackets (`[::1]`).
 
 `rocketpy config show` prints every value and the layer it comes from, `rocketpy config explain KEY` prints this page's entry for one key,
 `rocketpy config diff` prints what differs from the defaults.
@@ -65,12 +68,20 @@ fn page() -> String {
         }
     }
     page.push_str(
-        "\n## Apache's keys with one value\n\nA different value needs a feature that RocketPy does not have. It is an error that names the feature.\n\n\
+        "\n## Apache's keys with one value\n\nA different value needs a feature that RocketPy does not have. It is an error that names the feature. An empty value counts as the\n\
+         one value.\n\n\
          | key | the one value | a different value needs |\n|---|---|---|\n",
     );
     for fixed in FIXED {
         let only = if fixed.only.is_empty() { "empty".to_owned() } else { format!("`{}`", fixed.only) };
         let _ = writeln!(page, "| `{}` | {only} | {} |", fixed.name, fixed.feature);
+    }
+    page.push_str(
+        "\n## Paths that cannot change\n\nApache's brokers since 3.2.6 ignore these keys, but guides have them. The value must be \
+         the place that the store uses, in `storePathRootDir`; a different value is an error.\n\n| key | place |\n|---|---|\n",
+    );
+    for path in STORE_PATHS {
+        let _ = writeln!(page, "| `{}` | `{}` |", path.name, path.place);
     }
     page.push_str(
         "\n## Apache's keys without a meaning here\n\nThey tune parts of Apache's broker that RocketPy does not have. Any value \

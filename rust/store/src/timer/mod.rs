@@ -162,6 +162,9 @@ impl<D: Disk> Unflushed<D> {
     }
 }
 
+/// Largest checkpoint file that is read.
+const MAX_CHECKPOINT_BYTES: u64 = 1 << 20;
+
 /// Reads the checkpoint, or its backup; `None` when neither says anything.
 ///
 /// # Errors
@@ -169,7 +172,7 @@ impl<D: Disk> Unflushed<D> {
 pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerCheckpoint>, EnvError> {
     let path = checkpoint_path(root);
     for path in [&path, &path.with_extension("bak")] {
-        match disk.read(path, 1 << 20) {
+        match disk.read(path, MAX_CHECKPOINT_BYTES) {
             Ok(bytes) => match TimerCheckpoint::decode_file(&bytes) {
                 Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
                 Some(_) => {}
@@ -184,7 +187,7 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
     Ok(None)
 }
 
-/// Replaces the checkpoint; the former one stays as backup.
+/// Replaces the checkpoint; the former one stays as backup, unless it is damaged or says nothing: then the older backup stays.
 ///
 /// # Errors
 /// The file holds the old or the new one.
@@ -192,7 +195,14 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
 /// # Durability
 /// On return the checkpoint survives a power loss.
 pub fn write_checkpoint(disk: &impl Disk, root: &Path, checkpoint: &TimerCheckpoint) -> Result<(), EnvError> {
-    disk.replace_keeping_backup(&checkpoint_path(root), &checkpoint.encode_file())
+    let (path, bytes) = (checkpoint_path(root), checkpoint.encode_file());
+    let says_something = |former: &[u8]| {
+        TimerCheckpoint::decode_file(former).is_some_and(|former| former != TimerCheckpoint::default())
+    };
+    match disk.read(&path, MAX_CHECKPOINT_BYTES) {
+        Ok(former) if says_something(&former) => disk.replace_keeping_backup(&path, &bytes),
+        _ => disk.replace(&path, &bytes),
+    }
 }
 
 /// Path of the checkpoint of the timers.

@@ -183,6 +183,14 @@ fn the_checkpoint_has_a_backup() {
         write_checkpoint(&RealDisk, root.path(), &at(read_ms)).unwrap();
         assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(read_ms)));
     }
-    RealDisk.replace(&root.path().join("config/timercheck"), b"").unwrap();
-    assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(1000)));
+    let path = root.path().join("config/timercheck");
+    for damaged in [b"".as_slice(), b"\0\0\0", &TimerCheckpoint::default().encode_file()] {
+        RealDisk.replace(&path, damaged).unwrap();
+        assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(1000)));
+        write_checkpoint(&RealDisk, root.path(), &at(3000)).unwrap();
+        assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(3000)));
+        RealDisk.remove_file(&path).unwrap();
+        let backup = read_checkpoint(&RealDisk, root.path()).unwrap();
+        assert_eq!(backup, Some(at(1000)), "the damaged file is not the backup");
+    }
 }

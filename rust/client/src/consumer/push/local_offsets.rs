@@ -55,11 +55,7 @@ impl LocalOffsets {
         };
         RealDisk.create_dir_all(folder).map_err(failed)?;
         let lock = RealDisk.lock(&folder.join("lock")).map_err(failed)?;
-        let offsets = read(&path).or_else(|broken| {
-            let backup = PathBuf::from(format!("{}.bak", path.display()));
-            warn!(path = %path.display(), %broken, "the offsets are not readable, their backup is read");
-            read(&backup)
-        })?;
+        let offsets = load(&path)?;
         let written = Mutex::new(offsets.clone());
         let lock = Mutex::new(Some(lock));
         Ok(Self { file: Arc::new(File { path, written, lock }), offsets: Mutex::new(offsets) })
@@ -97,32 +93,52 @@ impl File {
             return Ok(());
         }
         let body = ResetOffsetBody { offset_table: offsets };
-        RealDisk.replace_keeping_backup(&self.path, &json::to_vec(&body)).map_err(|error| {
-            ClientError::OffsetsFile {
-                path: self.path.display().to_string(),
-                reason: error.to_string(),
-                is_shared: false,
-            }
-        })?;
+        RealDisk
+            .replace_keeping_backup(&self.path, &json::to_vec(&body))
+            .map_err(|error| not_usable(&self.path, error.to_string()))?;
         *written = body.offset_table;
         Ok(())
     }
 }
 
-/// The offsets of a file; none when there is no such file.
-fn read(path: &Path) -> Result<BTreeMap<MessageQueue, i64>, ClientError> {
-    let broken = |reason: String| ClientError::OffsetsFile {
-        path: path.display().to_string(),
-        reason,
-        is_shared: false,
+/// The offsets of the file, or of its backup when the file is missing or cannot be read; none when neither is there.
+///
+/// A damaged file is kept as `NAME.damaged` and its backup takes its place; otherwise the next write would make it the backup.
+fn load(path: &Path) -> Result<BTreeMap<MessageQueue, i64>, ClientError> {
+    let beside = |ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
+    let broken = match read(path) {
+        Ok(Some(offsets)) => return Ok(offsets),
+        Ok(None) => None,
+        Err(broken) => Some(broken),
     };
+    let Some(offsets) = read(&beside(".bak"))? else {
+        // Starting anew could pass over messages, or hand all of them out again.
+        return broken.map_or(Ok(BTreeMap::new()), Err);
+    };
+    let failed = |error: EnvError| not_usable(path, error.to_string());
+    if let Some(broken) = broken {
+        warn!(path = %path.display(), %broken, "offsets file damaged, using its backup");
+        RealDisk.rename(path, &beside(".damaged")).map_err(failed)?;
+    }
+    let body = ResetOffsetBody { offset_table: offsets };
+    RealDisk.replace(path, &json::to_vec(&body)).map_err(failed)?;
+    Ok(body.offset_table)
+}
+
+fn not_usable(path: &Path, reason: String) -> ClientError {
+    ClientError::OffsetsFile { path: path.display().to_string(), reason, is_shared: false }
+}
+
+/// The offsets of a file; `None` when there is no such file.
+fn read(path: &Path) -> Result<Option<BTreeMap<MessageQueue, i64>>, ClientError> {
+    let broken = |reason: String| not_usable(path, reason);
     match RealDisk.read(path, MAX_FILE_BYTES) {
         Ok(bytes) => {
             let body: ResetOffsetBody =
                 json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
-            Ok(body.offset_table)
+            Ok(Some(body.offset_table))
         }
-        Err(EnvError::NotFound { .. }) => Ok(BTreeMap::new()),
+        Err(EnvError::NotFound { .. }) => Ok(None),
         Err(error) => Err(broken(error.to_string())),
     }
 }
@@ -163,8 +179,34 @@ mod tests {
             offsets.persist(&Handle::current()).await.unwrap();
         }
         drop(offsets);
-        RealDisk.replace(&folder.path().join(FILE), b"{\"offsetTable\":{{").unwrap();
+        let (path, damaged) = (folder.path().join(FILE), b"{\"offsetTable\":{{");
+        let backup = folder.path().join("offsets.json.bak");
+        RealDisk.replace(&path, damaged).unwrap();
         let again = LocalOffsets::open(folder.path()).await.unwrap();
         assert_eq!(again.get(&queue(0)), Some(QueueOffset(7)));
+        again.put(&queue(0), QueueOffset(9));
+        again.persist(&Handle::current()).await.unwrap();
+        drop(again);
+        assert_eq!(read(&backup).unwrap().unwrap()[&queue(0)], 7, "the damaged file is not the backup");
+        assert_eq!(RealDisk.read(&folder.path().join("offsets.json.damaged"), 100).unwrap(), damaged);
+        RealDisk.remove_file(&path).unwrap();
+        let again = LocalOffsets::open(folder.path()).await.unwrap();
+        assert_eq!(again.get(&queue(0)), Some(QueueOffset(7)), "a missing file too");
+    }
+
+    #[tokio::test]
+    async fn a_broken_file_without_a_backup_is_an_error_and_stays() {
+        for backup in [None, Some(b"{")] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(FILE);
+            RealDisk.replace(&path, b"{\"offsetTable\":{{").unwrap();
+            if let Some(backup) = backup {
+                RealDisk.replace(&folder.path().join("offsets.json.bak"), backup).unwrap();
+            }
+            let error = LocalOffsets::open(folder.path()).await.err().unwrap();
+            assert!(matches!(error, ClientError::OffsetsFile { is_shared: false, .. }), "{error}");
+            assert!(error.hint().unwrap().contains("start without"), "{:?}", error.hint());
+            assert!(RealDisk.read(&path, 100).is_ok());
+        }
     }
 }

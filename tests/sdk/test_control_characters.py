@@ -1,0 +1,36 @@
+"""Control characters of peers and users: refused, or escaped where they would be stored, logged or printed."""
+
+import logging
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+import rocketpy
+from rocketpy.cli.store_tools import record_text
+from rocketpy.consuming import handlers
+
+HOSTILE = "a\n2026-11-28 ERROR forged\x1b[2J\x00"
+ESCAPED = r"a\n2026-11-28 ERROR forged\x1b[2J\x00"
+
+
+@pytest.mark.parametrize("option", ["instance_name", "client_ip"])
+def test_a_client_id_has_no_control_characters(option):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="control characters") as caught:
+        rocketpy.Producer("group", name_servers="127.0.0.1:1", **{option: HOSTILE})
+    assert option in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_message_id_is_one_line_of_the_log(caplog):
+    work = SimpleNamespace(topic="orders", fail=lambda *_, **__: "is retried")
+    with caplog.at_level(logging.INFO, "rocketpy"):
+        handlers.failed(work, [SimpleNamespace(msg_id=HOSTILE)], ValueError("no such order"))
+    [record] = caplog.records
+    assert record.getMessage() == f"handler of topic orders failed for message {ESCAPED}, which is retried"
+
+
+def test_a_record_of_a_foreign_store_is_one_line():
+    record = SimpleNamespace(topic=HOSTILE, queue_id=0, queue_offset=1, physical_offset=2)
+    record.stored_at = datetime(2026, 11, 28, tzinfo=UTC)
+    assert record_text(record).startswith(f"{ESCAPED}-0 1 at 2, stored 2026-11-28")
