@@ -294,7 +294,7 @@ class Traced(_Producing):
             raise
 
         def done(future: Future[Receipt]) -> None:
-            error = future.exception()
+            error = future._peek()  # type: ignore[attr-defined]  # the failure is still unread
             if error is None:
                 _received(span, future.result())
             _ended(span, error)

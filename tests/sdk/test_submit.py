@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import gc
 import itertools
+import logging
 import pickle
+import re
 import threading
 import weakref
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, as_completed
@@ -19,6 +21,8 @@ from reading import read_all
 import rocketpy
 from rocketpy import Message
 from rocketpy.producing.futures import SendFuture
+from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 
 def test_futures_get_their_receipts(rocketpy_server, producer, rocketpy_topic):
@@ -235,3 +239,68 @@ def test_closing_sends_what_was_submitted(rocketpy_server, rocketpy_topic):
         futures = [producer.submit(Message(rocketpy_topic, b"%d" % n)) for n in range(200)]
     assert all(future.done() for future in futures)
     assert len(read_all(rocketpy_server, rocketpy_topic, 200)) == 200
+
+
+TOO_LATE = timedelta(days=400)
+"""A delay that every broker rejects."""
+
+
+def unnoticed(caplog):
+    """Numbers of the warnings about failures that nobody read."""
+    texts = [record.getMessage() for record in caplog.records if "failed sends unnoticed" in record.getMessage()]
+    return [(int(re.search(r"\bmessages=(\d+)", text)[1]), int(re.search(r"\btotal=(\d+)", text)[1])) for text in texts]
+
+
+def submit_late(producer, topic):
+    return producer.submit(Message(topic, b"text", delay=TOO_LATE))
+
+
+def test_failures_whose_futures_are_dropped_unread_are_logged_with_their_number(
+    rocketpy_server, rocketpy_topic, caplog
+):
+    with caplog.at_level(logging.WARNING, "rocketpy.client"):
+        with rocketpy_server.producer(fresh_name("unread")) as producer:
+            for _ in range(20):
+                submit_late(producer, rocketpy_topic)
+            producer.flush(60)
+        wait_until(lambda: sum(messages for messages, _ in unnoticed(caplog)) == 20, "all failures are counted")
+    assert unnoticed(caplog)[-1][1] == 20
+    (first, *_) = [record for record in caplog.records if "failed sends unnoticed" in record.getMessage()]
+    assert first.levelno == logging.WARNING
+    assert "unread" in first.getMessage(), "the group"
+    assert "timerMaxDelaySec" in first.getMessage(), "the error"
+
+
+def test_failures_that_are_read_are_not_logged(rocketpy_server, rocketpy_topic, caplog):
+    read = []
+    with caplog.at_level(logging.WARNING, "rocketpy.client"):
+        with rocketpy_server.producer(fresh_name("read")) as producer:
+            with pytest.raises(rocketpy.RocketPyError):
+                submit_late(producer, rocketpy_topic).result(60)
+            assert submit_late(producer, rocketpy_topic).exception(60)
+            submit_late(producer, rocketpy_topic).add_done_callback(lambda done: read.append(done.exception()))
+            with pytest.raises(rocketpy.RocketPyError):
+                asyncio.run(awaited(submit_late(producer, rocketpy_topic)))
+            producer.submit(Message(rocketpy_topic, b"stored"))  # a success needs no reader
+            wait_for([submit_late(producer, rocketpy_topic)], timeout=60)  # waits, and reads nothing
+            producer.flush(60)
+        gc.collect()
+        wait_until(lambda: unnoticed(caplog), "the failure that nobody read")
+    assert len(read) == 1
+    assert unnoticed(caplog) == [(1, 1)]
+
+
+async def awaited(future):
+    return await asyncio.wrap_future(future)
+
+
+def test_failures_that_are_dropped_after_the_close_are_logged_too(rocketpy_server, rocketpy_topic, caplog):
+    with caplog.at_level(logging.WARNING, "rocketpy.client"):
+        with rocketpy_server.producer(fresh_name("kept")) as producer:
+            kept = [submit_late(producer, rocketpy_topic) for _ in range(5)]
+        assert all(future.done() for future in kept)
+        assert not unnoticed(caplog), "they may still be read"
+        assert kept[0].exception()
+        del producer, kept
+        gc.collect()
+        wait_until(lambda: sum(messages for messages, _ in unnoticed(caplog)) == 4, "all failures are counted")

@@ -264,7 +264,8 @@ class Producer(Closing):
             msg_id: As for `send`.
 
         Returns:
-            A future of the receipt. It cannot be cancelled: the message is already queued.
+            A future of the receipt. It cannot be cancelled: the message is already queued. The producer logs a warning
+            with the number of failed futures that were dropped without a call of `result` or `exception`.
 
         Raises:
             RequestTimeoutError: The window stayed full; the message was not sent.

@@ -59,8 +59,8 @@ pub use error::{ClientError, ErrorClass, ErrorMeaning};
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use namespace::Namespace;
 pub use producer::{
-    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
-    SentMany, check_tag, unsupported_feature,
+    Failure, HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    SentMany, UnreadFailures, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

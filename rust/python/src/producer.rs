@@ -81,7 +81,7 @@ impl PyProducer {
         let config = config(&mut options)?;
         let (client, runtime) = connect_member(py, name_servers, options, None)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
-        let completions = FutureThread::new();
+        let completions = FutureThread::new(producer.group());
         let sink: Arc<dyn OutcomeSink> = completions.clone();
         let caller = Caller::new(py, arrivals.as_ref());
         Ok(Self { running: Owned::new(Running { producer, client, runtime, completions, sink, caller }) })

@@ -148,7 +148,7 @@ async fn each_message_that_is_accepted_can_be_retried_and_become_a_dead_letter()
     let topic = "t".repeat(127);
     fixture.create_topic(&topic, 1).await;
     let mut accepted = 0;
-    for bytes in [1, 30_000, 30_500, 30_700, 31_000, 32_000, 32_400, 32_650] {
+    for bytes in [1, 30_000, 30_050, 30_500, 30_700, 31_000, 32_000, 32_400, 32_650] {
         let properties = format!("name\u{1}{}\u{2}", "v".repeat(bytes));
         let answer = fixture.send(Send { properties: &properties, ..Send::new(&topic, "x") }).await;
         if answer.code != 0 {
@@ -165,7 +165,12 @@ async fn each_message_that_is_accepted_can_be_retried_and_become_a_dead_letter()
             assert_eq!(answer.code, 0, "{bytes} bytes, level {delay_level}: {:?}", answer.remark);
         }
     }
-    assert_eq!(accepted, 2);
+    assert_eq!(accepted, 3);
+    fixture.wait_for_end(&system::dlq_topic(GROUP), 0, accepted).await;
+    let dead = first_of(&fixture, &system::dlq_topic(GROUP)).await;
+    let errors: Vec<_> =
+        dead.records().iter().map(|dead| dead.property("DLQ_ERROR").unwrap().len()).collect();
+    assert_eq!(errors, [512; 3]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

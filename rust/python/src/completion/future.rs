@@ -1,5 +1,7 @@
 //! The native part of the future of a submitted message.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -7,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString, PyType};
-use rocketpy_client::Outcome;
+use rocketpy_client::{Failure, Outcome, UnreadFailures};
 use smallvec::SmallVec;
 
 use crate::receipt;
@@ -35,6 +37,8 @@ struct State {
     outcome: Option<Outcome>,
     result: Option<Py<PyAny>>,
     exception: Option<Py<PyAny>>,
+    /// The failure, until the end of the future: nobody may have read it by then.
+    failure: Option<Box<Failure>>,
     callbacks: SmallVec<[Py<PyAny>; 1]>,
     watch: Option<Box<Watch>>,
 }
@@ -48,9 +52,10 @@ pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, SendOutcome>> {
 }
 
 /// Gives a future its outcome. Its callbacks run here; Python logs what they raise.
-pub(crate) fn complete(future: &Bound<'_, SendOutcome>, outcome: Outcome) {
+pub(crate) fn complete(future: &Bound<'_, SendOutcome>, outcome: Outcome, unread: &Arc<UnreadFailures>) {
     let py = future.py();
     let mut state = future.get().state.lock();
+    state.failure = unread.failure(&outcome).map(Box::new);
     let told = if state.watch.is_none() {
         state.outcome = Some(outcome);
         state.finished = true;
@@ -149,8 +154,17 @@ impl SendOutcome {
         let _before = std::mem::replace(&mut self.state.lock().result, result);
     }
 
+    /// Python's future reads it in `result` and `exception`, so the failure counts as read.
     #[getter]
     fn _exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(failure) = &mut self.state.lock().failure {
+            failure.read();
+        }
+        self._peek(py)
+    }
+
+    /// The error, for what only observes the future: the failure does not count as read.
+    fn _peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.make_objects(py)?;
         Ok(self.state.lock().exception.as_ref().map(|exception| exception.clone_ref(py)))
     }

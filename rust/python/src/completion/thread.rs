@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rocketpy_client::{OutcomeSink, Outcomes};
+use rocketpy_client::{OutcomeSink, Outcomes, UnreadFailures};
 use rocketpy_env::process_id;
 
 use super::future::{self, SendOutcome};
@@ -32,6 +32,8 @@ pub(crate) struct FutureThread {
     process_id: u32,
     /// The thread is to leave the futures that it has not completed.
     stops: AtomicBool,
+    /// Failures whose futures were dropped.
+    unread: Arc<UnreadFailures>,
     state: Mutex<State>,
     /// The thread has something to do: outcomes arrived while it was idle, or the end was called.
     arrived: Condvar,
@@ -74,10 +76,11 @@ pub(crate) fn end(py: Python<'_>) {
 
 impl FutureThread {
     /// The caller holds the interpreter lock.
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(group: &str) -> Arc<Self> {
         let completions = Arc::new(Self {
             process_id: process_id(),
             stops: AtomicBool::new(false),
+            unread: UnreadFailures::new(group),
             state: Mutex::default(),
             arrived: Condvar::new(),
             delivered: Condvar::new(),
@@ -111,8 +114,9 @@ impl FutureThread {
         future
     }
 
-    /// Lets the thread end once nothing is left to complete.
+    /// Lets the thread end once nothing is left to complete, and logs failures that nobody has read.
     pub(crate) fn end(&self) {
+        self.unread.log();
         self.state().ended = true;
         self.arrived.notify_all();
     }
@@ -199,7 +203,7 @@ impl FutureThread {
                         if self.stops.load(Ordering::Relaxed) {
                             return None;
                         }
-                        future::complete(future.bind(py), outcome);
+                        future::complete(future.bind(py), outcome, &self.unread);
                         count += 1;
                     }
                     if request.len() == 0 {
