@@ -5,7 +5,7 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.2 and 2.4.4, docs/reference/client.md 5.12.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,8 +22,7 @@ use tracing::{debug, warn};
 use super::rooms::MAX_PUSHES;
 use super::send;
 use crate::call::{Call, response as respond};
-use crate::desk::Desk;
-use crate::put::{NewMessage, Origin, check_writable, put_and_make};
+use crate::put::{Intake, NewMessage, Origin, check_writable, put_and_make};
 use crate::refusal::Refusal;
 use crate::waiting;
 
@@ -45,27 +44,27 @@ pub(super) fn send_reply(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     };
     // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
     let body = Bytes::copy_from_slice(&request.body);
-    let (owner, request) = (desk.clone(), Command { body, ..request.clone() });
+    let (intake, request) = (desk.intake.clone(), Command { body, ..request.clone() });
     desk.ground.tasks().spawn(async move {
-        let answer = push_and_store(&owner, &request, reply.connection()).await;
+        let answer = push_and_store(&intake, &request, reply.connection()).await;
         drop((place, memory));
         reply.send(answer.unwrap_or_else(|refusal| refusal.response()));
     });
 }
 
 async fn push_and_store(
-    desk: &Arc<Desk>,
+    intake: &Intake,
     request: &Command,
     sender: &Connection,
 ) -> Result<Response, Refusal> {
     let header = SendMessageRequestHeader::of(request)?;
-    check(desk, header.topic)?;
-    let pushed = push(desk, &header, sender, &request.body).await;
+    check(intake, header.topic)?;
+    let pushed = push(intake, &header, sender, &request.body).await;
     if let Err(refusal) = &pushed {
         debug!(%refusal, peer = %sender.peer(), "reply not pushed");
     }
     let mut answer = respond(response::SUCCESS);
-    store(desk, &header, sender, request, &mut answer).await;
+    store(intake, &header, sender, request, &mut answer).await;
     let Err(refusal) = pushed else { return Ok(answer.into()) };
     let mut refused = refusal.response();
     refused.command.ext = answer.ext;
@@ -73,12 +72,12 @@ async fn push_and_store(
 }
 
 /// The topic of replies exists on every broker of its cluster: none is made for a reply.
-fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
-    check_writable(&desk.intake)?;
+fn check(intake: &Intake, topic: &str) -> Result<(), Refusal> {
+    check_writable(intake)?;
     if system::is_send_denied(topic) {
         return Err(Refusal::SendDenied { topic: topic.to_owned() });
     }
-    match desk.ground.topics().get(topic) {
+    match intake.ground().topics().get(topic) {
         Some(_) => Ok(()),
         None => Err(Refusal::NoTopic { topic: topic.to_owned() }),
     }
@@ -86,7 +85,7 @@ fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
 
 /// Hands the reply to the client that its property names, and waits until it has taken it.
 async fn push(
-    desk: &Desk,
+    intake: &Intake,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     body: &Bytes,
@@ -96,13 +95,13 @@ async fn push(
         return Err(Refusal::NoRequester);
     };
     let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
-    let Some(connection) = desk.members.clients().producer_connection(client_id) else {
+    let Some(connection) = intake.members().clients().producer_connection(client_id) else {
         return Err(not_pushed("no live producer has this client id".to_owned()));
     };
     if connection.open_calls() >= MAX_PUSHES_OF_A_CLIENT {
         return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies already wait for its answers")));
     }
-    let pushed = pushed_message(desk, header, sender, body);
+    let pushed = pushed_message(intake.ground().store_host(), header, sender, body);
     match connection.call(pushed, PUSH_TIMEOUT).await {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),
         Ok(answer) => Err(not_pushed(format!("client answered with code {}", answer.code))),
@@ -112,7 +111,7 @@ async fn push(
 
 /// PUSH_REPLY_MESSAGE_TO_CLIENT.
 fn pushed_message(
-    desk: &Desk,
+    store_host: SocketAddr,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     body: &Bytes,
@@ -137,7 +136,7 @@ fn pushed_message(
         reconsume_times: header.reconsume_times,
         unit_mode: header.unit_mode,
         born_host: &sender.peer().to_string(),
-        store_host: &desk.ground.store_host().to_string(),
+        store_host: &store_host.to_string(),
         store_timestamp: now_ms,
     };
     Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &header).with_body(body.clone())
@@ -145,26 +144,27 @@ fn pushed_message(
 
 /// Stores the reply, if the broker keeps replies, and writes its place into the answer; else the place of no message.
 async fn store(
-    desk: &Arc<Desk>,
+    intake: &Intake,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     request: &Command,
     answer: &mut Command,
 ) {
-    if desk.ground.config().store_replies {
+    let ground = intake.ground();
+    if ground.config().store_replies {
         let message = NewMessage { is_batch: false, ..send::message(header, sender, request) };
-        match put_and_make(&desk.intake, Origin::Client, &message).await {
+        match put_and_make(intake, Origin::Client, &message).await {
             Ok(stored) => {
                 if let Some(end) = stored.ack.flushed {
-                    desk.ground.store().request_flush(end);
+                    ground.store().request_flush(end);
                 }
-                *answer = send::answer(desk, header.topic, &stored).command;
+                *answer = send::answer(ground, header.topic, &stored).command;
                 return;
             }
             Err(refusal) => warn!(%refusal, topic = header.topic, "reply not stored"),
         }
     }
-    let config = desk.ground.config();
+    let config = ground.config();
     let header = SendMessageResponseHeader {
         msg_id: "0",
         queue_id: header.queue_id.max(0),
