@@ -12,7 +12,9 @@ use tracing::debug;
 
 use crate::desk::Desk;
 use crate::disk_read::DiskReads;
+use crate::ground::Ground;
 use crate::refusal::Refusal;
+use crate::tasks::Tasks;
 use crate::waiting::{self, header_bytes};
 
 /// Result of a request function.
@@ -64,7 +66,7 @@ fn look_up(serve: Serve, reads: &DiskReads, desk: &Arc<Desk>, request: Command, 
     let (owner, connection) = (desk.clone(), reply.connection().clone());
     let bytes = header_bytes(&request);
     let look_up = move || serve(Call { desk: &owner, connection: &connection, request: &request });
-    read_aside(desk, reads, reply, bytes, look_up, finish);
+    read_aside(desk.ground.tasks(), reads, reply, bytes, look_up, finish);
 }
 
 /// A request that waits. Its body is a part of the whole block that was read from the connection, and would keep it in memory.
@@ -83,8 +85,8 @@ fn finish(answer: Answer, reply: Reply) {
 }
 
 /// Answers when the work is done. No thread that serves connections waits for it.
-pub(crate) fn answer_later(desk: &Desk, reply: Reply, work: impl Future<Output = Answer> + Send + 'static) {
-    desk.ground.tasks().spawn(async move { finish(work.await, reply) });
+pub(crate) fn answer_later(tasks: &Tasks, reply: Reply, work: impl Future<Output = Answer> + Send + 'static) {
+    tasks.spawn(async move { finish(work.await, reply) });
 }
 
 /// [`answer_later`] to a request that is kept without its body. It counts for its connection.
@@ -98,7 +100,7 @@ pub(crate) fn answer_from_header<W: Future<Output = Answer> + Send + 'static>(
         Err(no_memory) => return finish(Err(no_memory.into()), reply),
     };
     let work = work(desk.clone(), without_body(request.clone()));
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         let answer = work.await;
         drop(memory);
         answer
@@ -108,7 +110,7 @@ pub(crate) fn answer_from_header<W: Future<Output = Answer> + Send + 'static>(
 /// Waits for a turn, reads from the disk, then calls `then` with the result. Without room for it the answer is SYSTEM_BUSY. What it
 /// keeps until then, `bytes` of memory, counts for its connection; once that has ended nothing is read.
 pub(crate) fn read_aside<T: Send + 'static>(
-    desk: &Desk,
+    tasks: &Tasks,
     reads: &DiskReads,
     reply: Reply,
     bytes: usize,
@@ -124,7 +126,7 @@ pub(crate) fn read_aside<T: Send + 'static>(
         Err(no_memory) => return finish(Err(no_memory.into()), reply),
     };
     let connection = reply.connection().clone();
-    desk.ground.tasks().spawn(async move {
+    tasks.spawn(async move {
         let done = place.read(move || connection.is_open().then(read)).await;
         drop(memory);
         if let Some(result) = done.flatten() {
@@ -135,7 +137,8 @@ pub(crate) fn read_aside<T: Send + 'static>(
 
 /// Reads the record at an offset of the log, then calls `then` with the result: at once if it is in memory, else as [`read_aside`] does.
 pub(crate) fn read_record<T: Send + 'static>(
-    desk: &Desk,
+    ground: &Ground,
+    look_ups: &DiskReads,
     offset: i64,
     reply: Reply,
     bytes: usize,
@@ -143,10 +146,10 @@ pub(crate) fn read_record<T: Send + 'static>(
     then: impl FnOnce(T, Reply) + Send + 'static,
 ) {
     let is_in_memory =
-        u64::try_from(offset).is_ok_and(|at| desk.ground.store().is_record_in_memory(PhysicalOffset(at)));
+        u64::try_from(offset).is_ok_and(|at| ground.store().is_record_in_memory(PhysicalOffset(at)));
     match is_in_memory {
         true => then(read(), reply),
-        false => read_aside(desk, &desk.reads.look_ups, reply, bytes, read, then),
+        false => read_aside(ground.tasks(), look_ups, reply, bytes, read, then),
     }
 }
 

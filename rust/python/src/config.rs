@@ -97,11 +97,14 @@ pub(crate) fn config_keys(
     Ok((KEYS.iter().map(|key| row(key, &config)).collect(), config.ignored))
 }
 
-/// Apache's keys that are not used but checked: those with one value (key, value, what another one needs), and those for a
-/// path in the store (key, its place there).
+/// Key, its only value, and the feature that another value needs.
+type FixedKey = (&'static str, &'static str, &'static str);
+/// Key, and the place of its path in the store.
+type PathKey = (&'static str, &'static str);
+
+/// Apache's keys that are not used but checked: those with one value, and those for a path in the store.
 #[pyfunction]
-pub(crate) fn config_unused_keys()
--> (Vec<(&'static str, &'static str, &'static str)>, Vec<(&'static str, &'static str)>) {
+pub(crate) fn config_unused_keys() -> (Vec<FixedKey>, Vec<PathKey>) {
     let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only, fixed.feature));
     let paths = STORE_PATHS.iter().map(|path| (path.name, path.place));
     (fixed.collect(), paths.collect())

@@ -20,9 +20,11 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
+use super::rooms::Rooms;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json};
-use crate::desk::Desk;
+use crate::ground::Ground;
+use crate::members::Members;
 use crate::operation::member::{self, Heard};
 use crate::refusal::{Refusal, check_range};
 use crate::table::client::{Consumer, Member};
@@ -46,7 +48,7 @@ pub(super) fn heartbeat(Call { desk, connection, request }: Call<'_>, reply: Rep
         Ok(heard) => heard,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    changed.iter().for_each(|group| send_rebalance_notices(desk, group));
+    changed.iter().for_each(|group| send_rebalance_notices(&desk.ground, &desk.members, group));
     let answer = match refused {
         Some(refusal) => refusal.response(),
         None => heartbeat_answer(&others),
@@ -55,7 +57,7 @@ pub(super) fn heartbeat(Call { desk, connection, request }: Call<'_>, reply: Rep
         return reply.send(answer);
     }
     let owner = desk.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         member::created(&owner.intake, created).await;
         Ok(answer)
     });
@@ -77,14 +79,14 @@ fn heartbeat_answer(others: &[OtherSubscription]) -> Response {
 /// Notifies all members of a group of a change, the new member included: Java's lite pull consumer rebalances before its first
 /// heartbeat, finds no member, and would wait 20 s for its next rebalance. Members rebalance by themselves as well, which repairs
 /// a lost notice.
-fn send_rebalance_notices(desk: &Desk, group: &str) {
-    let is_wanted = desk.ground.config().notify_consumer_ids_changed
-        && !desk.members.clients().is_broadcasting(group)
-        && desk.ground.groups().get(group).is_none_or(|group| group.notify_consumer_ids_changed_enable);
+fn send_rebalance_notices(ground: &Ground, members: &Members, group: &str) {
+    let is_wanted = ground.config().notify_consumer_ids_changed
+        && !members.clients().is_broadcasting(group)
+        && ground.groups().get(group).is_none_or(|group| group.notify_consumer_ids_changed_enable);
     if !is_wanted {
         return;
     }
-    for connection in desk.members.clients().connections(group) {
+    for connection in members.clients().connections(group) {
         let header = NotifyConsumerIdsChangedRequestHeader { consumer_group: group };
         let notice = Command::request(request::NOTIFY_CONSUMER_IDS_CHANGED, &header);
         if let Err(error) = connection.send_oneway(notice) {
@@ -94,19 +96,19 @@ fn send_rebalance_notices(desk: &Desk, group: &str) {
 }
 
 /// Removes an ended connection from its groups.
-pub(super) fn disconnected(desk: &Desk, connection_id: u64) {
-    desk.members.offsets().disconnected(connection_id);
-    desk.rooms.disconnected(connection_id);
-    for group in desk.members.clients().disconnected(connection_id) {
-        send_rebalance_notices(desk, &group);
+pub(super) fn disconnected(ground: &Ground, members: &Members, rooms: &Rooms, connection_id: u64) {
+    members.offsets().disconnected(connection_id);
+    rooms.disconnected(connection_id);
+    for group in members.clients().disconnected(connection_id) {
+        send_rebalance_notices(ground, members, &group);
     }
 }
 
 /// Closes connections whose clients have not sent a heartbeat for too long.
-pub(crate) fn expire(desk: &Desk) {
-    for connection in desk.members.clients().silent(desk.ground.config().client_expiry) {
+pub(crate) fn expire(ground: &Ground, members: &Members, rooms: &Rooms) {
+    for connection in members.clients().silent(ground.config().client_expiry) {
         warn!(peer = %connection.peer(), "client without heartbeat removed from its groups");
-        disconnected(desk, connection.id());
+        disconnected(ground, members, rooms, connection.id());
         connection.close();
     }
 }
@@ -118,7 +120,7 @@ pub(super) fn unregister(Call { desk, connection, request }: Call<'_>) -> Answer
     if desk.members.clients().leave(connection.id(), header.producer_group, consumer_group)
         && let Some(group) = consumer_group
     {
-        send_rebalance_notices(desk, group);
+        send_rebalance_notices(&desk.ground, &desk.members, group);
     }
     Ok(Response::success())
 }
@@ -157,7 +159,7 @@ pub(super) fn lock_queues(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         return reply.send(success_json(&LockBatchResponseBody { lock_ok_mq_set: held }));
     };
     let owner = desk.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         if let Err(refusal) = on_disk(Some(written)).await {
             owner.members.queue_locks().not_written(&group, &client_id, &held);
             return Err(refusal);

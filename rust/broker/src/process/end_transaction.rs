@@ -37,29 +37,37 @@ pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     };
     let (offset, bytes, owner) = (asked.half_at, header_bytes(request), desk.clone());
     let read = move || (half_of(&owner.ground, &asked), owner, asked);
-    read_record(desk, offset, reply, bytes, read, |(half, desk, asked), reply| {
-        let owner = desk.clone();
-        desk.ground.tasks().run(async move {
-            let ending = Ending {
-                intake: &owner.intake,
-                transactions: &owner.transactions,
-                look_ups: &owner.reads.look_ups,
-            };
-            let ended = match half {
-                Ok(half) => end_half(&ending, &asked, &half).await,
-                Err(refusal) => Err(refusal),
-            };
-            match ended {
-                Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
-                Err(refusal) => {
-                    if matches!(refusal, Refusal::NoTopic { .. } | Refusal::EarlierTopic { .. }) {
-                        warn!(%refusal, "message of a transaction not deliverable, the transaction stays open"); // its producer may ask for no answer
-                    } else {
-                        debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
+    read_record(
+        &desk.ground,
+        &desk.reads.look_ups,
+        offset,
+        reply,
+        bytes,
+        read,
+        |(half, desk, asked), reply| {
+            let owner = desk.clone();
+            desk.ground.tasks().run(async move {
+                let ending = Ending {
+                    intake: &owner.intake,
+                    transactions: &owner.transactions,
+                    look_ups: &owner.reads.look_ups,
+                };
+                let ended = match half {
+                    Ok(half) => end_half(&ending, &asked, &half).await,
+                    Err(refusal) => Err(refusal),
+                };
+                match ended {
+                    Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
+                    Err(refusal) => {
+                        if matches!(refusal, Refusal::NoTopic { .. } | Refusal::EarlierTopic { .. }) {
+                            warn!(%refusal, "message of a transaction not deliverable, the transaction stays open"); // its producer may ask for no answer
+                        } else {
+                            debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
+                        }
+                        reply.send(refusal.response());
                     }
-                    reply.send(refusal.response());
                 }
-            }
-        });
-    });
+            });
+        },
+    );
 }

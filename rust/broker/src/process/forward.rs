@@ -13,13 +13,12 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_remoting::{CallError, Reply, Response};
 
-use super::rooms::MAX_FORWARDED;
+use super::rooms::{MAX_FORWARDED, Rooms};
 use crate::call::{Call, answer_from_header};
-use crate::desk::Desk;
 use crate::disk_read::look_up_aside;
 use crate::refusal::Refusal;
 use crate::shares::NoPlace;
-use crate::table::client::Member;
+use crate::table::client::{ClientTable, Member};
 
 /// Maximum wait for the member's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,9 +29,9 @@ const FIRST_VERSION: i32 = 62;
 pub(super) fn running_info(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
         let header = GetConsumerRunningInfoRequestHeader::read(&request.ext)?;
-        let member = member(&owner, header.consumer_group, header.client_id)?;
+        let member = member(owner.members.clients(), header.consumer_group, header.client_id)?;
         let question = Command::request(request::GET_CONSUMER_RUNNING_INFO, &header);
-        ask(&owner, &member, question).await
+        ask(&owner.rooms, &member, question).await
     });
 }
 
@@ -41,7 +40,8 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
     let connection_id = call.connection.id();
     answer_from_header(call, reply, |owner, request| async move {
         let header = ConsumeMessageDirectlyResultRequestHeader::read(&request.ext)?;
-        let member = member(&owner, header.consumer_group, header.client_id.unwrap_or_default())?;
+        let member =
+            member(owner.members.clients(), header.consumer_group, header.client_id.unwrap_or_default())?;
         let id = header.msg_id.unwrap_or_default();
         let place: OffsetMessageId = id.parse().map_err(|_| Refusal::Value {
             field: "msgId",
@@ -56,19 +56,19 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
         let broker_name = Some(config.broker_name.as_str());
         let header = ConsumeMessageDirectlyResultRequestHeader { broker_name, ..header };
         let question = Command::request(request::CONSUME_MESSAGE_DIRECTLY, &header).with_body(record);
-        ask(&owner, &member, question).await
+        ask(&owner.rooms, &member, question).await
     });
 }
 
 /// The live members of a group.
-pub(super) fn members(desk: &Desk, group: &str) -> Vec<Member> {
-    let members = desk.members.clients().consumer_group(group).map(|view| view.members).unwrap_or_default();
+pub(super) fn members(clients: &ClientTable, group: &str) -> Vec<Member> {
+    let members = clients.consumer_group(group).map(|view| view.members).unwrap_or_default();
     members.into_iter().map(|consumer| consumer.member).collect()
 }
 
 /// A live member that can be asked.
-pub(super) fn member(desk: &Desk, group: &str, client_id: &str) -> Result<Member, Refusal> {
-    match members(desk, group).into_iter().find(|it| *it.client_id == *client_id) {
+pub(super) fn member(clients: &ClientTable, group: &str, client_id: &str) -> Result<Member, Refusal> {
+    match members(clients, group).into_iter().find(|it| *it.client_id == *client_id) {
         Some(member) if member.version >= FIRST_VERSION => Ok(member),
         Some(member) => Err(Refusal::OldMember { client_id: client_id.to_owned(), version: member.version }),
         None => Err(Refusal::NoMember { group: group.to_owned(), client_id: client_id.to_owned() }),
@@ -76,8 +76,8 @@ pub(super) fn member(desk: &Desk, group: &str, client_id: &str) -> Result<Member
 }
 
 /// Puts the question to the member, and passes its answer on.
-async fn ask(desk: &Desk, member: &Member, question: Command) -> Result<Response, Refusal> {
-    let answer = answer_of(desk, member, question).await?;
+async fn ask(rooms: &Rooms, member: &Member, question: Command) -> Result<Response, Refusal> {
+    let answer = answer_of(rooms, member, question).await?;
     if answer.code != response::SUCCESS {
         return Ok(Response::status(answer.code, answer.remark.unwrap_or_default()));
     }
@@ -85,8 +85,8 @@ async fn ask(desk: &Desk, member: &Member, question: Command) -> Result<Response
 }
 
 /// The member's answer to a question.
-pub(super) async fn answer_of(desk: &Desk, member: &Member, question: Command) -> Result<Command, Refusal> {
-    let mut place = desk.rooms.forwarded.take(member.connection.id()).map_err(|full| match full {
+pub(super) async fn answer_of(rooms: &Rooms, member: &Member, question: Command) -> Result<Command, Refusal> {
+    let mut place = rooms.forwarded.take(member.connection.id()).map_err(|full| match full {
         NoPlace::All => Refusal::TooManyForwarded { limit: MAX_FORWARDED },
         NoPlace::OfClient { taken } => {
             Refusal::ManyForwardedTo { client_id: member.client_id.to_string(), taken }

@@ -15,14 +15,17 @@ use rocketpy_protocol::header::{
     QueryTopicConsumeByWhoRequestHeader, UpdateGroupForbiddenRequestHeader,
 };
 use rocketpy_remoting::{Reply, Response};
+use rocketpy_store::Store;
 use tracing::info;
 
 use super::page::Page;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json, success_json_with};
-use crate::desk::Desk;
+use crate::ground::Ground;
+use crate::members::Members;
 use crate::operation::group;
 use crate::refusal::Refusal;
+use crate::table::offset::OffsetTable;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
@@ -34,7 +37,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         Ok(changed) => changed,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         on_disk(written).await?;
         info!(group = name, "consumer group created or changed");
         Ok(Response::success())
@@ -53,7 +56,7 @@ pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         Err(refusal) => return reply.send(refusal.response()),
     };
     let owner = desk.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         group::delete(&owner.ground, &owner.members, &group, clean_offset).await?;
         Ok(Response::success())
     });
@@ -72,7 +75,7 @@ pub(super) fn forbid(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         Err(refusal) => return reply.send(refusal.response()),
     };
     let owner = desk.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         let readable = !owner.ground.groups().is_read_forbidden(&group, &topic);
         if let Some(written) = changed {
             on_disk(written).await?;
@@ -104,7 +107,7 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
     let header = GetConsumeStatsRequestHeader::read(&request.ext)?;
     let group = header.consumer_group;
     let mut stats = ConsumeStats::default();
-    for topic in topics(desk, &header) {
+    for topic in topics(&desk.ground, &desk.members, &header) {
         if !connection.is_open() {
             break; // nobody waits for the rest
         }
@@ -112,7 +115,7 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
         stats.consume_tps += desk.ground.metrics().minute().get_rate(Instant::now(), group, &topic);
         let name: Arc<str> = topic.as_str().into();
         for queue_id in 0..config.read_queues {
-            let progress = progress(desk, group, &topic, queue_id)?;
+            let progress = progress(desk.ground.store(), desk.members.offsets(), group, &topic, queue_id)?;
             let broker_name = desk.ground.config().broker_name.as_str().into();
             stats.offset_table.insert(MessageQueue { topic: name.clone(), broker_name, queue_id }, progress);
         }
@@ -120,31 +123,37 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
     Ok(success_json(&stats))
 }
 
-fn topics(desk: &Desk, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
+fn topics(ground: &Ground, members: &Members, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
     let listed = header.topic_list.into_iter().flat_map(|list| list.split(';')).map(str::trim);
     let mut listed = listed.filter(|topic| !topic.is_empty()).peekable();
     if listed.peek().is_some() {
-        return listed.filter(|topic| desk.ground.topics().get(topic).is_some()).map(str::to_owned).collect();
+        return listed.filter(|topic| ground.topics().get(topic).is_some()).map(str::to_owned).collect();
     }
     let group = header.consumer_group;
     let topics = match header.topic.filter(|topic| !topic.is_empty()) {
         Some(topic) => BTreeSet::from([topic.to_owned()]),
-        None => desk.members.offsets().topics_of(group).into_iter().collect(),
+        None => members.offsets().topics_of(group).into_iter().collect(),
     };
-    match desk.members.clients().subscribed_topics(group) {
+    match members.clients().subscribed_topics(group) {
         Some(subscribed) => topics.into_iter().filter(|topic| subscribed.contains(topic)).collect(),
         None => topics,
     }
 }
 
-fn progress(desk: &Desk, group: &str, topic: &str, queue_id: u32) -> Result<OffsetWrapper, Refusal> {
-    let broker_offset = desk.ground.store().queue_bounds(topic, queue_id).max.to_wire();
-    let consumer_offset = desk.members.offsets().get(group, topic, queue_id).unwrap_or(0);
+fn progress(
+    store: &Store,
+    offsets: &OffsetTable,
+    group: &str,
+    topic: &str,
+    queue_id: u32,
+) -> Result<OffsetWrapper, Refusal> {
+    let broker_offset = store.queue_bounds(topic, queue_id).max.to_wire();
+    let consumer_offset = offsets.get(group, topic, queue_id).unwrap_or(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
-        Some(last) => desk.ground.store().stored_at(topic, queue_id, last)?.unwrap_or(0),
+        Some(last) => store.stored_at(topic, queue_id, last)?.unwrap_or(0),
         None => 0,
     };
-    let pulled = desk.members.offsets().last_pulled(group, topic, queue_id).unwrap_or(0);
+    let pulled = offsets.last_pulled(group, topic, queue_id).unwrap_or(0);
     Ok(OffsetWrapper { broker_offset, consumer_offset, last_at_ms, pull_offset: pulled.max(consumer_offset) })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{Connection, Reply, cork};
-use rocketpy_store::Arrival;
+use rocketpy_store::{Arrival, Store};
 use tokio::task::yield_now;
 use tracing::{debug, error};
 
@@ -29,10 +29,10 @@ const QUEUES_A_TURN: usize = 1024;
 
 /// Whether the wait is over by what the store and the connection show now. The end of a connection, and the stop of the broker, end
 /// the wait of pulls alone: questions get an answer that leaves nothing out.
-fn is_over(waiter: &Waiting, desk: &Desk, connection: &Connection) -> bool {
+fn is_over(waiter: &Waiting, store: &Store, connection: &Connection) -> bool {
     match waiter {
-        Waiting::Pull(pull) => !connection.is_open() || pull.is_before(max_offset(desk, &pull.queue)),
-        Waiting::Question(question) => desk.ground.store().dispatched_offset() >= question.end,
+        Waiting::Pull(pull) => !connection.is_open() || pull.is_before(max_offset(store, &pull.queue)),
+        Waiting::Question(question) => store.dispatched_offset() >= question.end,
     }
 }
 
@@ -64,7 +64,7 @@ fn hold(desk: &Arc<Desk>, waiter: Waiting, reply: Reply, patience: Duration) {
     let connection = reply.connection().clone();
     let held = Held { waiter, reply, deadline: Instant::now() + patience };
     // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.
-    match desk.held.hold(held, |waiter| is_over(waiter, desk, &connection)) {
+    match desk.held.hold(held, |waiter| is_over(waiter, desk.ground.store(), &connection)) {
         Ok(over) => resume(desk, over),
         Err(refused) => {
             let (held, no_room) = *refused;
@@ -173,14 +173,15 @@ pub(crate) async fn resume_due(desk: &Arc<Desk>, now: Instant, scans: bool) {
         return;
     }
     for queues in desk.held.queues().chunks(QUEUES_A_TURN) {
-        let ends: Vec<_> = queues.iter().map(|queue| (queue.clone(), max_offset(desk, queue))).collect();
+        let ends: Vec<_> =
+            queues.iter().map(|queue| (queue.clone(), max_offset(desk.ground.store(), queue))).collect();
         resume_all(desk, |held| held.behind(&ends)).await;
         yield_now().await;
     }
 }
 
-fn max_offset(desk: &Desk, queue: &QueueKey) -> QueueOffset {
-    desk.ground.store().queue_bounds(&queue.topic, queue.queue_id).max
+fn max_offset(store: &Store, queue: &QueueKey) -> QueueOffset {
+    store.queue_bounds(&queue.topic, queue.queue_id).max
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl Handler for Counts {
     fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
         let reads = self.reads.clone();
         let read = move || reads.fetch_add(1, Ordering::SeqCst);
-        read_aside(&self.broker, &self.broker.reads.look_ups, reply, 0, read, |_, reply| {
+        read_aside(self.broker.ground.tasks(), &self.broker.reads.look_ups, reply, 0, read, |_, reply| {
             reply.send(rocketpy_remoting::Response::success());
         });
     }

@@ -59,7 +59,7 @@ impl Handler for Processor {
 
     fn disconnected(&self, connection: &Arc<Connection>) {
         self.0.held.disconnected(connection.id());
-        client::disconnected(&self.0, connection.id());
+        client::disconnected(&self.0.ground, &self.0.members, &self.0.rooms, connection.id());
     }
 }
 

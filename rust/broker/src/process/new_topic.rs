@@ -49,7 +49,7 @@ impl Turn {
 
     async fn put_all(mut self) {
         while let Some(Send { request, reply }) = self.next() {
-            send::put_and_answer(&self.desk, &request, reply).await;
+            send::put_and_answer(&self.desk.intake, &self.desk.acks, &request, reply).await;
         }
     }
 

@@ -16,6 +16,8 @@ use tracing::debug;
 
 use crate::call::{Answer, Call, answer_later, success_with};
 use crate::desk::Desk;
+use crate::ground::Ground;
+use crate::members::Members;
 use crate::operation::offset::{self, Commit};
 use crate::operation::queue_id;
 use crate::refusal::Refusal;
@@ -33,12 +35,12 @@ pub(super) fn query(Call { desk, request, connection }: Call<'_>) -> Answer {
 }
 
 /// Whether a QUERY_CONSUMER_OFFSET is answered from memory.
-pub(super) fn is_known(desk: &Desk, request: &Command) -> bool {
+pub(super) fn is_known(ground: &Ground, members: &Members, request: &Command) -> bool {
     is_of_stored(request)
         || QueryConsumerOffsetRequestHeader::read(&request.ext).is_ok_and(|header| {
             let queue_id = header.queue_id.unsigned_abs();
             let place = Place { group: header.consumer_group, topic: header.topic, queue_id };
-            offset::is_known(&desk.ground, &desk.members, place)
+            offset::is_known(ground, members, place)
         })
 }
 
@@ -52,7 +54,7 @@ pub(super) fn is_of_stored(request: &Command) -> bool {
 pub(super) fn update(call: Call<'_>, reply: Reply) {
     match commit(call) {
         Ok(None) => reply.send(Response::success()),
-        Ok(Some(written)) => answer_later(call.desk, reply, async move {
+        Ok(Some(written)) => answer_later(call.desk.ground.tasks(), reply, async move {
             written.done().await?;
             Ok(Response::success())
         }),

@@ -18,7 +18,7 @@ use super::held;
 use crate::blocking::on_disk;
 use crate::call::{self, Call, response as respond};
 use crate::desk::Desk;
-use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, name_of};
+use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Pulls, name_of};
 use crate::operation::which_broker::{Next, PullStatus};
 use crate::refusal::Refusal;
 use crate::table::group::FoundGroup;
@@ -170,7 +170,7 @@ pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
 fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     pull.limits.copies = reply.connection().has_room_for_copies(); // asked at each read
     match desk.pulls.read_in_memory(&pull).transpose() {
-        Some(read) => finish(desk, pull, reply, hold, read),
+        Some(read) => finish(&desk.pulls, pull, reply, hold, read),
         None => {
             read_aside(desk, pull, reply, hold);
             None
@@ -187,22 +187,29 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
         let read = reader.pulls.read(&pull);
         (pull, read)
     };
-    call::read_aside(desk, &desk.reads.cold_pulls, reply, bytes, read, move |(pull, read), reply| {
-        if let Some((pull, reply, patience)) = finish(&owner, pull, reply, hold, read) {
-            held::hold_pull(&owner, pull, reply, patience);
-        }
-    });
+    call::read_aside(
+        desk.ground.tasks(),
+        &desk.reads.cold_pulls,
+        reply,
+        bytes,
+        read,
+        move |(pull, read), reply| {
+            if let Some((pull, reply, patience)) = finish(&owner.pulls, pull, reply, hold, read) {
+                held::hold_pull(&owner, pull, reply, patience);
+            }
+        },
+    );
 }
 
 /// Answers with what was read, or gives the pull back to be held.
 fn finish(
-    desk: &Desk,
+    pulls: &Pulls,
     pull: Pull,
     reply: Reply,
     hold: Option<Duration>,
     read: Result<Fetch, StoreError>,
 ) -> Option<ToHold> {
-    match read.map(|fetch| desk.pulls.outcome(&pull, fetch, hold)) {
+    match read.map(|fetch| pulls.outcome(&pull, fetch, hold)) {
         Ok(Outcome::Held(patience)) => return Some((pull, reply, patience)),
         Ok(Outcome::Answered { next, fetch }) => reply.send(answer(&pull, fetch, next)),
         Err(error) => reply.send(Refusal::from(error).response()),

@@ -18,11 +18,11 @@ use tracing::{info, warn};
 use super::forward::{answer_of, member, members};
 use super::{forward, held};
 use crate::call::{Answer, Call, answer_from_header, success_json};
-use crate::desk::Desk;
 use crate::disk_read::look_up_aside;
 use crate::operation::reset::{self, Reset};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
+use crate::table::client::ClientTable;
 
 /// First version of Apache's client that follows a reset.
 const FIRST_VERSION: i32 = 28;
@@ -47,36 +47,40 @@ pub(super) fn reset(call: Call<'_>, reply: Reply) {
         let targets =
             look_up_aside(&owner.reads.look_ups, connection_id, move || reset::targets(&ground, &looked_up));
         let targets = targets.await??;
-        if !owner.ground.config().server_side_reset {
+        let config = Arc::clone(&owner.ground.config());
+        if !config.server_side_reset {
             let targets = reset::told(&owner.members, &asked, targets)?;
-            return tell_members(&owner, &header, targets);
+            let table = table(&config.broker_name, &asked.topic, targets);
+            return tell_members(owner.members.clients(), &header, &table);
         }
         reset::set(&owner.ground, &owner.members, &asked, &targets).await?;
         held::resume_all(&owner, |held| held.of_topic(&asked.topic)).await; // members at the end wait for messages
-        Ok(success_json(&table(&owner, &asked.topic, targets)))
+        Ok(success_json(&table(&config.broker_name, &asked.topic, targets)))
     });
 }
 
-fn table(desk: &Desk, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetBody {
-    let (topic, broker_name): (Arc<str>, Arc<str>) =
-        (topic.into(), desk.ground.config().broker_name.as_str().into());
+fn table(broker_name: &str, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetBody {
+    let (topic, broker_name): (Arc<str>, Arc<str>) = (topic.into(), broker_name.into());
     let queue = |queue_id| MessageQueue { topic: topic.clone(), broker_name: broker_name.clone(), queue_id };
     let offset_table = targets.into_iter().map(|(queue_id, offset)| (queue(queue_id), offset)).collect();
     ResetOffsetBody { offset_table }
 }
 
 /// Tells the members of a group to go to other offsets and to commit them, each in the form that its language reads.
-fn tell_members(desk: &Desk, header: &ResetOffsetRequestHeader<'_>, targets: Vec<(u32, i64)>) -> Answer {
+fn tell_members(
+    clients: &ClientTable,
+    header: &ResetOffsetRequestHeader<'_>,
+    table: &ResetOffsetBody,
+) -> Answer {
     let (topic, group) = (header.topic, header.group);
-    let mut members = members(desk, group);
+    let mut members = members(clients, group);
     members.retain(|member| member.version >= FIRST_VERSION);
     if members.is_empty() {
         return Err(Refusal::ConsumerOffline { group: group.to_owned() });
     }
-    let table = table(desk, topic, targets);
     let body_for = |language| match language {
         Language::Cpp => json::to_vec(&ResetOffsetListBody::from(table.clone())),
-        _ => json::to_vec(&table),
+        _ => json::to_vec(table),
     };
     for member in &members {
         let push = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET, header);
@@ -86,7 +90,7 @@ fn tell_members(desk: &Desk, header: &ResetOffsetRequestHeader<'_>, targets: Vec
         }
     }
     info!(group, topic, members = members.len(), "members notified of new offsets");
-    Ok(success_json(&table))
+    Ok(success_json(table))
 }
 
 /// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: offsets that the live members report.
@@ -94,8 +98,8 @@ pub(super) fn status(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
         let header = GetConsumerStatusRequestHeader::read(&request.ext)?;
         let asked = match header.client_addr.filter(|id| !id.is_empty()) {
-            Some(client_id) => vec![member(&owner, header.group, client_id)?],
-            None => members(&owner, header.group),
+            Some(client_id) => vec![member(owner.members.clients(), header.group, client_id)?],
+            None => members(owner.members.clients(), header.group),
         };
         if asked.is_empty() {
             return Err(Refusal::NobodyInGroup { group: header.group.to_owned() });
@@ -104,7 +108,7 @@ pub(super) fn status(call: Call<'_>, reply: Reply) {
         let header = GetConsumerStatusRequestHeader { client_addr: None, ..header };
         for member in asked {
             let question = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &header);
-            let answer = answer_of(&owner, &member, question).await?;
+            let answer = answer_of(&owner.rooms, &member, question).await?;
             if answer.code == response::SUCCESS {
                 let status: GetConsumerStatusBody = json::from_answer(&answer.body)
                     .map_err(|error| forward::gone(&member, error.to_string()))?;

@@ -12,6 +12,7 @@ use super::{
     send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
+use crate::figures::Gauges;
 
 /// Treatment of a request.
 #[derive(Debug)]
@@ -89,7 +90,10 @@ request_table! {
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {
-        function: Function::LookUpUnless { test: offset::is_known, serve: offset::query },
+        function: Function::LookUpUnless {
+            test: |desk, request| offset::is_known(&desk.ground, &desk.members, request),
+            serve: offset::query,
+        },
         waits: Waits::Unless { test: offset::is_of_stored, says: "setZeroIfNotFound=false" },
     };
     UPDATE_CONSUMER_OFFSET => Route::Replies(offset::update);
@@ -143,9 +147,12 @@ request_table! {
     // The broker itself.
     GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
-    GET_BROKER_CONFIG => answers(|call| state::config(call.desk));
+    GET_BROKER_CONFIG => answers(|Call { desk, .. }| state::config(&desk.ground, &desk.endpoints));
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
-    GET_BROKER_RUNTIME_INFO => surveys(|call| state::runtime_info(call.desk));
+    GET_BROKER_RUNTIME_INFO => surveys(|Call { desk, .. }| {
+        let (held_pulls, timers_waiting) = (desk.held.count_for_messages() as u64, desk.timers.waiting());
+        state::runtime_info(&desk.ground, Gauges { held_pulls, timers_waiting })
+    });
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.desk.ground.store().delete_expired();
         Ok(Response::success())
@@ -156,14 +163,14 @@ request_table! {
         Ok(Response::success())
     });
 
-    GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.desk));
-    GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.desk));
+    GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(&call.desk.timers));
+    GET_TIMER_METRICS => answers(|Call { desk, .. }| state::timer_metrics(desk.ground.topics(), &desk.timers));
     GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
     GET_BROKER_HA_STATUS => surveys(state::ha_status);
     CHANGE_BROKER_ROLE => Route::Replies(state::change_role);
     COPY_LOG => looks_up(state::copy_log);
     LEAVE_MASTER => surveys(state::leave_master);
-    EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.desk));
+    EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
 
     // What is not there yet.
     QUERY_BROKER_OFFSET

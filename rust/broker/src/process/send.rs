@@ -15,8 +15,10 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use super::new_topic;
 use crate::BrokerConfig;
 use crate::call::{Call, response as respond};
-use crate::desk::Desk;
-use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
+use crate::ground::Ground;
+use crate::put::{
+    Acks, Delay, Intake, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make,
+};
 use crate::refusal::Refusal;
 
 /// Maximum number of characters of one offset message id, with an IPv6 host.
@@ -35,28 +37,28 @@ pub(super) fn send(Call { desk, connection, request }: Call<'_>, reply: Reply) {
         return new_topic::wait(desk, header.topic, request, reply);
     }
     match put(&desk.intake, Origin::Client, &message(&header, connection, request)) {
-        Ok(stored) => acknowledge_stored(desk, header.topic, stored, reply),
+        Ok(stored) => acknowledge_stored(&desk.ground, &desk.acks, header.topic, stored, reply),
         Err(NotPut::Refused(refusal)) => reply.send(refusal.response()),
         Err(NotPut::Missing(_)) => new_topic::wait(desk, header.topic, request, reply),
     }
 }
 
 /// Stores the message or the batch after what is missing for it was made, and answers.
-pub(super) async fn put_and_answer(desk: &Arc<Desk>, request: &Command, reply: Reply) {
+pub(super) async fn put_and_answer(intake: &Intake, acks: &Arc<Acks>, request: &Command, reply: Reply) {
     let header = match SendMessageRequestHeader::of(request) {
         Ok(header) => header,
         Err(error) => return reply.send(Refusal::from(error).response()),
     };
     let connection = reply.connection().clone();
-    match put_and_make(&desk.intake, Origin::Client, &message(&header, &connection, request)).await {
-        Ok(stored) => acknowledge_stored(desk, header.topic, stored, reply),
+    match put_and_make(intake, Origin::Client, &message(&header, &connection, request)).await {
+        Ok(stored) => acknowledge_stored(intake.ground(), acks, header.topic, stored, reply),
         Err(refusal) => reply.send(refusal.response()),
     }
 }
 
-fn acknowledge_stored(desk: &Arc<Desk>, topic: &str, stored: Stored<'_>, reply: Reply) {
-    let response = answer(desk, topic, &stored);
-    acknowledge(&desk.acks, stored.ack, reply, response);
+fn acknowledge_stored(ground: &Ground, acks: &Arc<Acks>, topic: &str, stored: Stored<'_>, reply: Reply) {
+    let response = answer(ground, topic, &stored);
+    acknowledge(acks, stored.ack, reply, response);
 }
 
 pub(super) fn message<'a>(
@@ -82,17 +84,17 @@ pub(super) fn message<'a>(
     }
 }
 
-pub(super) fn answer(desk: &Desk, topic: &str, stored: &Stored<'_>) -> Response {
+pub(super) fn answer(ground: &Ground, topic: &str, stored: &Stored<'_>) -> Response {
     let places = stored.places.as_slice();
     let mut message_ids = String::with_capacity(MESSAGE_ID_CHARS.max(places.len() * 33));
     for place in places {
         if !message_ids.is_empty() {
             message_ids.push(',');
         }
-        OffsetMessageId { host: desk.ground.store_host(), physical_offset: *place }.write(&mut message_ids);
+        OffsetMessageId { host: ground.store_host(), physical_offset: *place }.write(&mut message_ids);
     }
     let unique_key = stored.unique_key.as_deref();
-    let config = desk.ground.config();
+    let config = ground.config();
     let recall_handle = recall_handle(&config, topic, stored).map(|handle| handle.to_string());
     let header = SendMessageResponseHeader {
         msg_id: &message_ids,

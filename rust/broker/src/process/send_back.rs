@@ -31,9 +31,16 @@ pub(super) fn send_back(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     };
     let (offset, bytes, owner) = (asked.offset, header_bytes(request), desk.clone());
     let read = move || (record_at(owner.ground.store(), offset), owner, asked);
-    read_record(desk, offset, reply, bytes, read, |(record, desk, asked), reply| {
-        let owner = desk.clone();
-        desk.ground.tasks().run(async move {
+    read_record(
+        &desk.ground,
+        &desk.reads.look_ups,
+        offset,
+        reply,
+        bytes,
+        read,
+        |(record, desk, asked), reply| {
+            let owner = desk.clone();
+            desk.ground.tasks().run(async move {
             match take_back(&owner.intake, &asked, record).await {
                 Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
                 Err(refusal) => {
@@ -42,5 +49,6 @@ pub(super) fn send_back(Call { desk, request, .. }: Call<'_>, reply: Reply) {
                 }
             }
         });
-    });
+        },
+    );
 }

@@ -5,6 +5,7 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.2 and 2.4.4, docs/reference/client.md 5.12.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::rooms::MAX_PUSHES;
 use super::send;
 use crate::call::{Call, response as respond};
 use crate::desk::Desk;
-use crate::put::{NewMessage, Origin, check_writable, put_and_make};
+use crate::put::{Intake, NewMessage, Origin, check_writable, put_and_make};
 use crate::refusal::Refusal;
 use crate::shares::{NoPlace, Place};
 use crate::waiting;
@@ -46,9 +47,9 @@ pub(super) fn send_reply(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     };
     // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
     let body = Bytes::copy_from_slice(&request.body);
-    let (owner, request) = (desk.clone(), Command { body, ..request.clone() });
+    let (intake, request) = (desk.intake.clone(), Command { body, ..request.clone() });
     desk.ground.tasks().spawn(async move {
-        let answer = push_and_store(&owner, &request, target, reply.connection()).await;
+        let answer = push_and_store(&intake, &request, target, reply.connection()).await;
         drop(memory);
         reply.send(answer.unwrap_or_else(|refusal| refusal.response()));
     });
@@ -87,19 +88,19 @@ fn target(desk: &Desk, request: &Command) -> Result<Target, Refusal> {
 }
 
 async fn push_and_store(
-    desk: &Arc<Desk>,
+    intake: &Intake,
     request: &Command,
     target: Target,
     sender: &Connection,
 ) -> Result<Response, Refusal> {
     let header = SendMessageRequestHeader::of(request)?;
-    check(desk, header.topic)?;
-    let pushed = push(desk, &header, target, sender, &request.body).await;
+    check(intake, header.topic)?;
+    let pushed = push(intake, &header, target, sender, &request.body).await;
     if let Err(refusal) = &pushed {
         debug!(%refusal, peer = %sender.peer(), "reply not pushed");
     }
     let mut answer = respond(response::SUCCESS);
-    store(desk, &header, sender, request, &mut answer).await;
+    store(intake, &header, sender, request, &mut answer).await;
     let Err(refusal) = pushed else { return Ok(answer.into()) };
     let mut refused = refusal.response();
     refused.command.ext = answer.ext;
@@ -107,12 +108,12 @@ async fn push_and_store(
 }
 
 /// The topic of replies exists on every broker of its cluster: none is made for a reply.
-fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
-    check_writable(&desk.intake)?;
+fn check(intake: &Intake, topic: &str) -> Result<(), Refusal> {
+    check_writable(intake)?;
     if system::is_send_denied(topic) {
         return Err(Refusal::SendDenied { topic: topic.to_owned() });
     }
-    match desk.ground.topics().get(topic) {
+    match intake.ground().topics().get(topic) {
         Some(_) => Ok(()),
         None => Err(Refusal::NoTopic { topic: topic.to_owned() }),
     }
@@ -120,7 +121,7 @@ fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
 
 /// Hands the reply to its client, and waits until it has taken it.
 async fn push(
-    desk: &Desk,
+    intake: &Intake,
     header: &SendMessageRequestHeader<'_>,
     target: Target,
     sender: &Connection,
@@ -131,7 +132,7 @@ async fn push(
         Target::Nobody(refusal) => return Err(refusal),
     };
     let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.clone(), reason };
-    let pushed = pushed_message(desk, header, sender, body);
+    let pushed = pushed_message(intake.ground().store_host(), header, sender, body);
     let answer = connection.call(pushed, PUSH_TIMEOUT).await;
     place.note(!matches!(answer, Err(CallError::Timeout { .. })));
     match answer {
@@ -143,7 +144,7 @@ async fn push(
 
 /// PUSH_REPLY_MESSAGE_TO_CLIENT.
 fn pushed_message(
-    desk: &Desk,
+    store_host: SocketAddr,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     body: &Bytes,
@@ -168,7 +169,7 @@ fn pushed_message(
         reconsume_times: header.reconsume_times,
         unit_mode: header.unit_mode,
         born_host: &sender.peer().to_string(),
-        store_host: &desk.ground.store_host().to_string(),
+        store_host: &store_host.to_string(),
         store_timestamp: now_ms,
     };
     Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &header).with_body(body.clone())
@@ -176,26 +177,27 @@ fn pushed_message(
 
 /// Stores the reply, if the broker keeps replies, and writes its place into the answer; else the place of no message.
 async fn store(
-    desk: &Arc<Desk>,
+    intake: &Intake,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     request: &Command,
     answer: &mut Command,
 ) {
-    if desk.ground.config().store_replies {
+    let ground = intake.ground();
+    if ground.config().store_replies {
         let message = NewMessage { is_batch: false, ..send::message(header, sender, request) };
-        match put_and_make(&desk.intake, Origin::Client, &message).await {
+        match put_and_make(intake, Origin::Client, &message).await {
             Ok(stored) => {
                 if let Some(end) = stored.ack.flushed {
-                    desk.ground.store().request_flush(end);
+                    ground.store().request_flush(end);
                 }
-                *answer = send::answer(desk, header.topic, &stored).command;
+                *answer = send::answer(ground, header.topic, &stored).command;
                 return;
             }
             Err(refusal) => warn!(%refusal, topic = header.topic, "reply not stored"),
         }
     }
-    let config = desk.ground.config();
+    let config = ground.config();
     let header = SendMessageResponseHeader {
         msg_id: "0",
         queue_id: header.queue_id.max(0),

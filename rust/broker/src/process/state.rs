@@ -19,40 +19,43 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Reply, Response};
+use rocketpy_store::Store;
 use tracing::info;
 
 use super::runtime_info;
 use crate::advertised::Advertised;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
-use crate::desk::Desk;
+use crate::desk::Endpoints;
 use crate::figures::{Figures, Gauges};
+use crate::ground::Ground;
 use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::role_change::{self, WantedRole};
-use crate::table::topic::TopicChange;
+use crate::table::topic::{TopicChange, TopicTable};
+use crate::timer::Timers;
 use crate::{BrokerConfig, Endpoint};
 
 /// Maximum part of the log that is read to count the records that a slave is missing.
 const COUNTED_BYTES: usize = 4 << 20;
 
 /// GET_BROKER_CONFIG: Java properties text.
-pub(super) fn config(desk: &Desk) -> Answer {
+pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
     let mut text = String::new();
-    let config = desk.ground.config();
-    let Advertised { host, port, .. } = &desk.endpoints.advertised;
+    let config = ground.config();
+    let Advertised { host, port, .. } = &endpoints.advertised;
     let endpoint = Endpoint {
         listen_ip: config.listen.ip(),
         port: *port,
         advertised_host: host,
-        broker_id: desk.ground.role().get().broker_id(),
+        broker_id: ground.role().get().broker_id(),
     };
     for (key, value) in config.text.lines(&config, &endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");
     }
-    let version = String::from_utf8_lossy(&json::to_vec(&desk.ground.topics().version())).into_owned();
+    let version = String::from_utf8_lossy(&json::to_vec(&ground.topics().version())).into_owned();
     let command = respond(response::SUCCESS)
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
         .with_body(text.into_bytes());
@@ -75,7 +78,7 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
         desk.intake.register_again();
     }
     let owner = desk.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         if is_template_new {
             let changed = owner.ground.topics().set_template(&after)?;
             let topics = changed.values;
@@ -87,19 +90,17 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
 }
 
 /// GET_BROKER_RUNTIME_INFO.
-pub(super) fn runtime_info(desk: &Desk) -> Answer {
-    let gauges =
-        Gauges { held_pulls: desk.held.count_for_messages() as u64, timers_waiting: desk.timers.waiting() };
-    let figures = Figures::of(&desk.ground, gauges, Instant::now());
+pub(super) fn runtime_info(ground: &Ground, gauges: Gauges) -> Answer {
+    let figures = Figures::of(ground, gauges, Instant::now());
     Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
 }
 
 /// GET_TIMER_METRICS: the topics that messages wait for.
-pub(super) fn timer_metrics(desk: &Desk) -> Answer {
-    let data_version = desk.timers.counts_version();
-    let (_, topics) = desk.ground.topics().all();
+pub(super) fn timer_metrics(topics: &TopicTable, timers: &Timers) -> Answer {
+    let data_version = timers.counts_version();
+    let (_, topics) = topics.all();
     let waiting = |name: String| {
-        let (count, time_stamp) = desk.timers.waiting_for(&name)?;
+        let (count, time_stamp) = timers.waiting_for(&name)?;
         Some((name, TimingCount { count, time_stamp }))
     };
     let timing_count = topics.keys().filter_map(|name| waiting(name.to_string())).collect();
@@ -107,22 +108,22 @@ pub(super) fn timer_metrics(desk: &Desk) -> Answer {
 }
 
 /// GET_TIMER_CHECK_POINT.
-pub(super) fn timer_checkpoint(desk: &Desk) -> Answer {
-    Ok(Response::success().with_body(desk.timers.checkpoint().encode().to_vec().into()))
+pub(super) fn timer_checkpoint(timers: &Timers) -> Answer {
+    Ok(Response::success().with_body(timers.checkpoint().encode().to_vec().into()))
 }
 
 /// How many records of the log lie between a slave's end and the own one, and how many milliseconds ago the first was stored. More than
 /// [`COUNTED_BYTES`] of them are estimated by the first ones. `None` when they cannot be read, or the slave has not reported.
-fn lag(desk: &Desk, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
+fn lag(store: &Store, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
     if has >= end {
         return Some((0, 0));
     }
-    let bytes = desk.ground.store().log_slice(has, COUNTED_BYTES).ok()??;
+    let bytes = store.log_slice(has, COUNTED_BYTES).ok()??;
     let mut found = records(&bytes).map_while(Result::ok).peekable();
     let first_ms = found.peek()?.stored_at_ms;
     let (count, size) = found.fold((0, 0), |(count, size), record| (count + 1, size + record.size() as u64));
     let count = (end - has).max(size) * count / size.max(1);
-    Some((count as i64, (desk.ground.store().now_ms() - first_ms).max(0)))
+    Some((count as i64, (store.now_ms() - first_ms).max(0)))
 }
 
 /// GET_BROKER_HA_STATUS. Where there is a token, an answer to a request that asks for it proves that this broker knows it.
@@ -131,7 +132,7 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
     let end = desk.ground.store().max_physical_offset();
     let slaves = desk.peers.slaves().all();
     let info = |slave: &Arc<Slave>| {
-        let lag = lag(desk, slave.acknowledged(), end);
+        let lag = lag(desk.ground.store(), slave.acknowledged(), end);
         HaConnectionInfo {
             addr: slave.peer.to_string(),
             slave_ack_offset: slave.acknowledged().to_wire(),
@@ -197,7 +198,7 @@ pub(super) fn change_role(Call { desk, request, connection }: Call<'_>, reply: R
         Ok(wanted)
     });
     let changes = desk.role_changes.clone();
-    answer_later(desk, reply, async move {
+    answer_later(desk.ground.tasks(), reply, async move {
         changes.change(wanted?).await?;
         Ok(Response::success())
     });
@@ -217,12 +218,12 @@ pub(super) fn copy_log(Call { desk, request, .. }: Call<'_>) -> Answer {
 }
 
 /// EXCHANGE_BROKER_HA_INFO: where slaves connect, and where the log begins. What the asker says of itself is not used.
-pub(super) fn ha_info(desk: &Desk) -> Answer {
-    let (slaves, own) = (&desk.endpoints.slaves, desk.endpoints.advertised.address());
+pub(super) fn ha_info(store: &Store, endpoints: &Endpoints) -> Answer {
+    let (slaves, own) = (&endpoints.slaves, endpoints.advertised.address());
     Ok(success_with(&ExchangeHaInfoHeader {
         master_ha_address: slaves.as_deref(),
-        master_flush_offset: Some(desk.ground.store().flushed_offset().to_wire()),
+        master_flush_offset: Some(store.flushed_offset().to_wire()),
         master_address: Some(&own),
-        log_start: slaves.is_some().then(|| desk.ground.store().min_physical_offset().to_wire()),
+        log_start: slaves.is_some().then(|| store.min_physical_offset().to_wire()),
     }))
 }

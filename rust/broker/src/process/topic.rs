@@ -17,11 +17,10 @@ use rocketpy_remoting::{Reply, Response};
 
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, success_json, success_json_with};
-use crate::desk::Desk;
 use crate::operation::topic::{self, AttributeChange};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
-use crate::table::topic::MAX_QUEUES;
+use crate::table::topic::{MAX_QUEUES, TopicTable};
 use crate::topic_attribute;
 
 /// UPDATE_AND_CREATE_TOPIC.
@@ -120,7 +119,7 @@ pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     match topic {
         Ok(topic) => {
             let owner = desk.clone();
-            answer_later(desk, reply, async move {
+            answer_later(desk.ground.tasks(), reply, async move {
                 topic::delete(&owner.ground, &owner.members, &topic).await?;
                 super::held::resume_all(&owner, |held| held.of_topic(&topic)).await;
                 Ok(Response::success())
@@ -143,13 +142,13 @@ pub(super) fn all(Call { desk, request, .. }: Call<'_>) -> Answer {
 /// GET_TOPIC_CONFIG.
 pub(super) fn get(Call { desk, request, .. }: Call<'_>) -> Answer {
     let header = GetTopicConfigRequestHeader::read(&request.ext)?;
-    Ok(success_json(&*existing(desk, header.topic)?))
+    Ok(success_json(&*existing(desk.ground.topics(), header.topic)?))
 }
 
 /// GET_TOPIC_STATS_INFO: the bounds of every queue, and how many messages a second came in the last minute.
 pub(super) fn stats(Call { desk, connection, request }: Call<'_>) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
-    let topic = existing(desk, header.topic)?;
+    let topic = existing(desk.ground.topics(), header.topic)?;
     let broker_name: Arc<str> = desk.ground.config().broker_name.as_str().into();
     let name: Arc<str> = topic.name.as_str().into();
     let mut offset_table = BTreeMap::new();
@@ -172,6 +171,6 @@ pub(super) fn stats(Call { desk, connection, request }: Call<'_>) -> Answer {
     Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps }))
 }
 
-fn existing(desk: &Desk, topic: &str) -> Result<Arc<TopicConfig>, Refusal> {
-    desk.ground.topics().get(topic).ok_or_else(|| Refusal::NoTopic { topic: topic.to_owned() })
+fn existing(topics: &TopicTable, topic: &str) -> Result<Arc<TopicConfig>, Refusal> {
+    topics.get(topic).ok_or_else(|| Refusal::NoTopic { topic: topic.to_owned() })
 }

@@ -103,7 +103,7 @@ impl Service for ClientExpiry {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            process::expire(&self.desk);
+            process::expire(&self.desk.ground, &self.desk.members, &self.desk.rooms);
             self.desk.members.queue_locks().sweep(Instant::now());
         })
     }
