@@ -294,7 +294,8 @@ class Traced(_Producing):
             raise
 
         def done(future: Future[Receipt]) -> None:
-            error = future._peek()  # type: ignore[attr-defined]  # the failure is still unread
+            # The failure stays unread.
+            error = cast("BaseException | None", future._peek())  # type: ignore[attr-defined]
             if error is None:
                 _received(span, future.result())
             _ended(span, error)

@@ -121,6 +121,21 @@ def write(letters: Iterable[DeadLetter], stream: Any) -> int:
     return count
 
 
+def preview(
+    admin: Admin, letters: Iterable[DeadLetter], to: str | None, again: bool, as_json: bool, empty: str
+) -> None:
+    """Prints the dead letters that `resend --yes` would send, and how many it would leave out."""
+    rows = [
+        {**row(letter), "to": to or letter.topic, "sent_before": admin.was_resent(letter, to=to)} for letter in letters
+    ]
+    output.show(rows, as_json=as_json, empty=empty)
+    if rows and not as_json:
+        left = sum(one["to"] is None for one in rows)
+        known = 0 if again else sum(one["sent_before"] is True for one in rows)
+        print(f"{output.counted(len(rows) - known - left, 'dead letter')} would be sent: add --yes")
+        print(others(known, left), end="")
+
+
 def resend(
     group: Group,
     to: Annotated[
@@ -149,16 +164,7 @@ def resend(
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
         if not yes:
-            rows = [
-                {**row(letter), "to": to or letter.topic, "sent_before": admin.was_resent(letter, to=to)}
-                for letter in letters
-            ]
-            output.show(rows, as_json=as_json, empty=none_of(group, which))
-            if rows and not as_json:
-                left = sum(one["to"] is None for one in rows)
-                known = 0 if again else sum(one["sent_before"] is True for one in rows)
-                print(f"{output.counted(len(rows) - known - left, 'dead letter')} would be sent: add --yes")
-                print(others(known, left), end="")
+            preview(admin, letters, to, again, as_json, none_of(group, which))
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"dead letters of {group}", total=None)
@@ -176,9 +182,8 @@ def resend(
                     sent += 1
                 bar.update(task, completed=sent + known + left + len(rejected))
         except BaseException:
-            output.STDERR.print(
-                f"{output.counted(sent, 'dead letter')} sent; run the command again to continue", markup=False
-            )
+            count = output.counted(sent, "dead letter")
+            output.STDERR.print(f"{count} sent; run the command again to continue", markup=False)
             raise
     if as_json:
         facts = {

@@ -298,6 +298,8 @@ impl Refusal {
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
             | Self::ClientIdControl { .. }
+            | Self::NotText
+            | Self::Setting(SettingError::Value(_))
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,
@@ -321,18 +323,6 @@ impl Refusal {
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }
-            Self::TooManyHeld { .. }
-            | Self::HeldBytes { .. }
-            | Self::DiskReads { .. }
-            | Self::Memory(_)
-            | Self::TooManyWait { .. }
-            | Self::TooManyForwarded { .. }
-            | Self::ManyForwardedTo { .. }
-            | Self::TooManyReplies { .. }
-            | Self::PendingRecalls { .. }
-            | Self::RecallsOfSecond { .. }
-            | Self::TooManyWaitForTopics { .. }
-            | Self::Diverged { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
             Self::Commit(error) => code_of_commit(error),
@@ -343,11 +333,30 @@ impl Refusal {
             Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
-            Self::NotText | Self::Setting(SettingError::Value(_)) => response::INVALID_PARAMETER,
-            Self::EndAtWork { .. } => response::SYSTEM_BUSY,
+            _ if self.is_busy() => response::SYSTEM_BUSY,
             _ if self.is_forbidden() => response::NO_PERMISSION,
             _ => response::SYSTEM_ERROR,
         }
+    }
+
+    /// Whether the request may be repeated later.
+    fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyHeld { .. }
+                | Self::HeldBytes { .. }
+                | Self::DiskReads { .. }
+                | Self::Memory(_)
+                | Self::TooManyWait { .. }
+                | Self::TooManyForwarded { .. }
+                | Self::ManyForwardedTo { .. }
+                | Self::TooManyReplies { .. }
+                | Self::PendingRecalls { .. }
+                | Self::RecallsOfSecond { .. }
+                | Self::TooManyWaitForTopics { .. }
+                | Self::EndAtWork { .. }
+                | Self::Diverged { .. }
+        )
     }
 
     /// Whether a permission, a switch of the configuration, or a system topic forbids it.

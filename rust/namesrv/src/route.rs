@@ -453,7 +453,7 @@ impl Tables {
     }
 
     fn remove_name(&mut self, name: &str) {
-        self.members.remove(name);
+        self.members.retire(name);
         self.clusters.retain(|_, names| {
             names.remove(name);
             !names.is_empty()

@@ -494,7 +494,10 @@ async fn a_message_that_no_frame_holds_is_too_large_and_names_its_topic() {
 async fn a_body_above_the_limit_of_the_broker_has_a_hint_that_names_it() {
     let peer = single(1);
     peer.script(|command| match command.code {
-        request::SEND_MESSAGE_V2 => Act::Answer(status(response::MESSAGE_ILLEGAL, "too long")),
+        request::SEND_MESSAGE_V2 => Act::Answer(status(
+            response::MESSAGE_ILLEGAL,
+            "message body of 5 bytes exceeds maxMessageSize 4; send less or raise the limit",
+        )),
         _ => Act::Default,
     });
     let producer = producer(&client(&[&peer])).await;

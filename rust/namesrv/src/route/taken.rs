@@ -14,6 +14,8 @@ use crate::error::Refusal;
 pub(super) const ALIVE: Duration = Duration::from_secs(60);
 /// Maximum number of addresses of a broker name that are remembered as slaves. Their memory is reserved with that of the broker.
 const MAX_MEMBERS: usize = 8;
+/// Number of broker names above which slaves of a name without brokers are forgotten.
+const MAX_NAMES: usize = 1024;
 
 /// The connection of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(crate) struct MemberNotProved {
     pub(crate) addr: String,
 }
 
-/// Slaves that registered under a broker name while a broker of the name is registered: one of them may be promoted.
+/// Slaves that registered under a broker name since the name server started: one of them may be promoted.
 #[derive(Debug, Default)]
 pub(super) struct Members(HashMap<String, VecDeque<(String, IpAddr)>>);
 
@@ -71,8 +73,12 @@ impl Members {
         members.push_back(member);
     }
 
-    pub(super) fn remove(&mut self, name: &str) {
-        self.0.remove(name);
+    /// Keeps what is known of a name without brokers: after an outage of all of them, the former master may come back before the
+    /// promoted slave.
+    pub(super) fn retire(&mut self, name: &str) {
+        if self.0.len() > MAX_NAMES || self.0.get(name).is_some_and(VecDeque::is_empty) {
+            self.0.remove(name);
+        }
     }
 
     fn has(&self, new: &Registration) -> bool {

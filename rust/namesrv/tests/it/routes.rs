@@ -1,4 +1,5 @@
 //! What clients read: routes and lists, to the letter.
+use rocketpy_model::printable::printable;
 use rocketpy_namesrv::{NameServer, NameServerConfig};
 use rocketpy_protocol::body::TopicRouteData;
 use rocketpy_protocol::code::{request, response};
@@ -49,7 +50,10 @@ async fn an_unknown_topic_has_no_route_and_the_remark_names_it() {
     for topic in ["orders", "", "../etc/passwd", "\u{0}\"}"] {
         let answer = bench.route(topic).await;
         assert_eq!((answer.code, answer.body.len()), (response::TOPIC_NOT_EXIST, 0));
-        assert!(answer.remark.expect("a remark").contains(topic));
+        assert!(
+            answer.remark.expect("a remark").contains(&*printable(topic)),
+            "control characters are escaped"
+        );
     }
 }
 

@@ -70,6 +70,11 @@ pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bo
     run_each(seeds, jobs, |seed| Plan::all_of(seed).map(run), note);
 }
 
+/// The same with a run of messages that wait for every seed.
+pub fn run_seeds_with_waiting(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bool + Send) {
+    run_each(seeds, jobs, |seed| Plan::with_waiting(seed).map(run), note);
+}
+
 /// The same with pairs of a master and a slave.
 pub fn run_pairs(seeds: Range<u64>, jobs: usize, note: impl FnMut(PairOutcome) -> bool + Send) {
     run_each(seeds, jobs, |seed| iter::once(run_pair(seed)), note);

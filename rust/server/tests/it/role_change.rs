@@ -479,7 +479,9 @@ fn a_master_that_began_anew_while_its_promoted_slave_was_away_gives_way_once_tha
     let first = pair.master();
     assert!(pair.try_status(&first).unwrap().master, "it knows of no other");
     assert_eq!(pair.caller.send(&first, "orders", "alone").code, response::SLAVE_NOT_AVAILABLE);
-    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    // At its former address, as the name server knows it.
+    let port = second.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    pair.slave = Some(Process::start(Role::Broker, ServerConfig { port, ..pair.of_slave() }).unwrap());
     pair.wait_for_role(&first, false);
     pair.wait_for_log(cut);
     assert_eq!(pair.read_numbers(&pair.slave()), bodies(0..30));
