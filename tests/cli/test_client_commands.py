@@ -271,7 +271,7 @@ def test_a_place_to_begin_that_is_none_lists_what_there_is(rocketpy, topic: str)
         ["group", "reset", "g", "--topic", topic, "--to", "start"],
     ):
         error = rocketpy(*arguments, code=2).stderr
-        assert "error: not a start position: start" in error
+        assert f"error: {arguments[-2]}: not a start position: start" in error
         assert all(word in error for word in ("earliest", "latest", "-10m"))
 
 

@@ -23,11 +23,12 @@ def test_a_client_id_has_no_control_characters(option):
 
 
 def test_a_message_id_is_one_line_of_the_log(caplog):
-    work = SimpleNamespace(topic="orders", fail=lambda *_, **__: "is retried")
+    work = SimpleNamespace(topic="orders", fail=lambda *_, **__: ("is retried", True))
     with caplog.at_level(logging.INFO, "rocketpy"):
-        handlers.failed(work, [SimpleNamespace(msg_id=HOSTILE)], ValueError("no such order"))
+        handlers.failed(work, [SimpleNamespace(msg_id=HOSTILE, body=b"")], ValueError("no such order"))
     [record] = caplog.records
-    assert record.getMessage() == f"handler of topic orders failed for message {ESCAPED}, which is retried"
+    text = f"handler of topic orders failed for message {ESCAPED}, which is retried: ValueError: no such order"
+    assert record.getMessage() == text
 
 
 def test_a_record_of_a_foreign_store_is_one_line():

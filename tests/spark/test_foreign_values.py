@@ -334,8 +334,8 @@ def padded(text: bytes, size: int) -> bytes:
     return text
 
 
-LONG = Foreign("too_long", padded(b"", 30_670))
-"""Accepted, up to 30,719 bytes with its id; too long with the properties that a copy adds."""
+LONG = Foreign("too_long", padded(b"", 30_158))
+"""Accepted, up to 30,207 bytes with its id; too long with the properties that a copy adds."""
 
 
 def test_a_message_that_cannot_be_copied_is_named_counted_and_skipped(server, spark, capsys):

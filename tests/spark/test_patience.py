@@ -29,6 +29,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(patience, "monotonic", clock.monotonic)
     return clock
 
 
