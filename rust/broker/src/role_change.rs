@@ -194,9 +194,7 @@ impl Service for Succession {
                 "a slave of this broker was promoted and continues its log: this broker stops accepting messages and becomes its slave"
             );
             changes.ground.set_permission(perm::READ);
-            if changes.orders.receiver_count() > 0 {
-                changes.orders.send_replace(Some(order));
-            }
+            changes.orders.send_replace(Some(order));
         })
     }
 }
@@ -284,7 +282,7 @@ impl RoleChanges {
         &self.metadata
     }
 
-    /// Waits until another role is ordered.
+    /// Waits until another role is ordered. A broker that was just started may be ordered one before anybody waits.
     pub(crate) async fn ordered(&self) -> RoleOrder {
         let mut orders = self.orders.subscribe();
         match orders.wait_for(Option::is_some).await.map(|order| *order) {
@@ -302,11 +300,6 @@ impl RoleChanges {
         let Ok(_alone) = self.alone.try_lock() else {
             return Err(refused("another role change is in progress".to_owned()));
         };
-        if self.orders.receiver_count() == 0 {
-            return Err(refused(
-                "the program that runs this broker does not support role changes".to_owned(),
-            ));
-        }
         let order = match (self.ground.role().is_master(), role) {
             (false, BrokerRole::Slave) => return Err(refused("this broker is already a slave".to_owned())),
             (true, BrokerRole::Slave) => demotion(self, broker_id, is_forced).await?,
