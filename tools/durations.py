@@ -6,8 +6,8 @@
     python tools/durations.py --check           fail when a test outside soak takes over 60 s, by tests/durations.json
 
 pytest writes its file with `--junitxml`, nextest with `[profile.NAME.junit]` of its configuration. Parallel runs of
-pytest start the longest files first by these durations (tests/longest_first.py). The file's `exempt` names the tests that may
-take longer than the limit, each with its reason; it is written by hand.
+pytest start the longest files first by these durations (tests/longest_first.py). The file's `exempt` names the tests
+that may take longer than the limit, each with its reason; it is written by hand.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def check() -> int:
     if too_long:
         print("hint: shorten or divide the test, or give it the marker `soak`; then measure again", file=sys.stderr)
     if unneeded:
-        print(f"hint: remove the exemption from tests/durations.json", file=sys.stderr)
+        print("hint: remove the exemption from tests/durations.json", file=sys.stderr)
     return 1 if too_long or unneeded else 0
 
 

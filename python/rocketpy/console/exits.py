@@ -112,7 +112,8 @@ def check_values(given: Mapping[str, Any]) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             option = name.replace("_", "-")
             raise CommandError(f"{option} must be a finite number, not {value}", ExitCode.USAGE)
-        for text in value if isinstance(value, list) else [value]:
+        texts: list[object] = value if isinstance(value, list) else [value]
+        for text in texts:
             if isinstance(text, str) and not is_unicode(text):
                 raise CommandError(
                     f"{name.replace('_', '-')} is not valid in the charset of the locale: {text}",

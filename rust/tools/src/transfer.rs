@@ -44,7 +44,7 @@ pub struct TransferReport {
     pub new_topics: Vec<String>,
     /// Messages that the store cannot take, for their size or topic, and that were skipped.
     pub rejected: u64,
-    /// The first [`MOST_REJECTIONS`] of them by name, each with the reason.
+    /// The first 100 of them by name, each with the reason.
     pub rejections: Vec<String>,
 }
 
