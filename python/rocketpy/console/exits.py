@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from enum import IntEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from rocketpy.console import streams
 from rocketpy.console.streams import StreamError
@@ -112,7 +112,7 @@ def check_values(given: Mapping[str, Any]) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             option = name.replace("_", "-")
             raise CommandError(f"{option} must be a finite number, not {value}", ExitCode.USAGE)
-        texts: list[object] = value if isinstance(value, list) else [value]
+        texts = cast("list[object]", value) if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and not is_unicode(text):
                 raise CommandError(
