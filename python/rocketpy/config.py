@@ -422,7 +422,8 @@ class PushOptions(MemberOptions, total=False):
     """Maximum number of redeliveries before a message is moved to the dead letters. Default 16."""
     dead_letter_error: Annotated["bool", Default(True)]
     """Whether a dead letter carries type and text of the last exception, up to 512 bytes, for `DeadLetter.error` and
-    `rocketpy dlq show`. Bodies are left out, but other data in the text is stored. Default True."""
+    `rocketpy dlq show`. A body as it was sent is left out; parsed values of it and other data in the text are stored.
+    Default True."""
     handler_timeout: Annotated["Duration", Default(HANDLER_SECONDS)]
     """Timeout for a handler. When it expires, the message is sent back for a later redelivery; a task is cancelled, and
     a thread, which cannot be cancelled, is replaced by a new one. Not used with `ordered`. Default 900 s."""

@@ -25,7 +25,7 @@ RUST = sorted(
     if path.relative_to(ROOT).parts[1] not in ("proof", "proof-planted") and "tests" not in path.stem
 )
 PLACEHOLDER = "x"
-"""Stands for the value of a placeholder such as `{topic}`."""
+"""Value of placeholders such as `{topic}`."""
 COMMAND_IN_TEXT = re.compile(r"`(rocketpy(?: [^`]*)?)`")
 RUST_HINT = re.compile(
     r"\.hint(?:_if)?\(|\brefusal\(|\bfn (?:\w+_)?hint\b[^{]*\{|const \w*(?:HINT|ELSEWHERE|NEEDS_TOPIC)\w*: &str = "

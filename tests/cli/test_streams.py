@@ -67,7 +67,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def run(executable: Sequence[str], streams: str, *arguments: str | bytes, **environment: str) -> tuple[int, str, str]:
-    """Runs a command with redirections of the shell; returns its exit code and what it wrote."""
+    """Runs a command with redirections of the shell; returns its exit code and output."""
     shell = ["bash", "-c", f'"$@" {streams}', "-", *executable, *arguments]
     ended = subprocess.run(
         shell,

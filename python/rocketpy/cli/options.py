@@ -47,7 +47,9 @@ def confirm(question: str, *, yes: bool) -> None:
         raise CommandError(f"not confirmed: {question}", ExitCode.USAGE, "add --yes")
     try:
         is_confirmed = typer.confirm(question, err=True)
-    except typer.Abort:  # Ctrl-D
+    except typer.Abort as ended:  # Ctrl-D, or Ctrl-C
+        if isinstance(ended.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         is_confirmed = False
     if not is_confirmed:
         raise CommandError("nothing was changed", ExitCode.REFUSED, "answer y, or add --yes")

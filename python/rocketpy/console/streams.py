@@ -50,7 +50,7 @@ def prepare(*, is_server: bool = False) -> None:
 
 
 def discard() -> None:
-    """Discards what is still to be written to standard output."""
+    """Discards the buffered rest of standard output."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, OUTPUT)
     os.close(null)

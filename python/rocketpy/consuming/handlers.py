@@ -33,8 +33,6 @@ MIN_PLAIN = 8
 """Minimum length of a body that is recognised without quotes."""
 PYDANTIC_INPUT = re.compile(r", input_value=.*?(?=, input_type=)", re.DOTALL)
 """Part of the body in the text of pydantic's ValidationError."""
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, line separators and lone surrogates."""
 
 
 class Retry(Exception):  # a handler's choice, no error
@@ -135,13 +133,14 @@ def reason_of(error: BaseException, messages: list[ReceivedMessage]) -> str:
     text = PYDANTIC_INPUT.sub("", text)
     for message in messages:
         text = without_body(text, message)
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return printable(text)
 
 
 def without_body(text: str, message: ReceivedMessage) -> str:
     """Replaces the body of a message, or its beginning, by `<body>`.
 
-    Quoted forms are replaced at any length. An unquoted body of a few characters may be an ordinary word.
+    Quoted forms are replaced at any length. An unquoted body of a few characters may be an ordinary word. A body that
+    the handler parsed and wrote in another form is not recognised.
     """
     try:
         body = message.body[:MAX_TEXT]
@@ -149,8 +148,11 @@ def without_body(text: str, message: ReceivedMessage) -> str:
         return text
     if not body:
         return text
+    body = body.removeprefix(b"\xef\xbb\xbf").strip()  # handlers decode and strip
     plain = body.decode(errors="replace")
-    forms = [repr(body), repr(plain)]
+    if not plain:
+        return text
+    forms = [repr(body), repr(plain), f'"{plain}"']
     if len(plain) >= MIN_PLAIN:
         forms.append(plain)
     for form in forms:

@@ -57,7 +57,7 @@ class Work:
             try:
                 self.purge()
             except Exception as error:  # the work is done, and marked
-                logger.warning("cannot remove old marks of %s: %s", self.name, error)
+                logger.warning("cannot remove old marks of %s: %s", self.name, printable(str(error)))
 
 
 class Claim:
@@ -143,7 +143,7 @@ class Claim:
             work.store.release(work.name, self.key, owner)
         except Exception as error:  # the error of the work is the one to see
             text = "mark of %s of %s not removed, valid until its lease expires or its transaction is rolled back: %s"
-            logger.warning(text, printable(self.key), work.name, error)
+            logger.warning(text, printable(self.key), work.name, printable(str(error)))
 
     def __enter__(self) -> Self:
         self._begin()

@@ -52,9 +52,6 @@ RECEIPTS = {
 A message that the broker can never accept has no new position, and the reason in `rejected`.
 """
 
-REJECTIONS_SHOWN = 100
-"""Maximum number of rejected messages that a replay names."""
-
 MESSAGES_AT_ONCE = 1000
 """Messages per call of `send_many`, which makes about one request per queue."""
 
@@ -179,7 +176,7 @@ def _sums(receipts: "DataFrame") -> dict[str, Any]:
         sql.count("msg_id").alias("messages"),
         sql.sum("body_bytes").alias("bytes"),
         sql.count("rejected").alias("rejected"),
-        sql.slice(sql.sort_array(sql.collect_list(name)), 1, REJECTIONS_SHOWN).alias("rejections"),
+        sql.slice(sql.sort_array(sql.collect_list(name)), 1, output.REJECTIONS_SHOWN).alias("rejections"),
     )
     return {name: value or 0 if name != "rejections" else list(value) for name, value in job.rows_of(sums)[0].items()}
 

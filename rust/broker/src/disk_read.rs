@@ -15,8 +15,6 @@ use crate::shares::{self, Bounds, Shares};
 pub(crate) const MAX_RUNNING: usize = 16;
 /// Maximum number of reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
-/// Stands for the connections of requests that know none.
-pub(crate) const NO_CONNECTION: u64 = u64::MAX;
 /// Reads of one connection: no more than are free, so that a client that reads many queues leaves room for others.
 const OF_A_CONNECTION: Bounds = Bounds { most: MAX_WAITING, part: 1 };
 

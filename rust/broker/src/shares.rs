@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rocketpy_remoting::CallError;
 
 /// A bounded number of places. What a client may have of them depends on how many are free and on whether it answers.
 #[derive(Debug)]
@@ -102,9 +103,13 @@ impl Shares {
 }
 
 impl Place {
-    /// Notes whether the client answered in time.
-    pub(crate) fn note(&mut self, is_answered: bool) {
-        self.is_answered = Some(is_answered);
+    /// Notes whether the client answered in time. A failure of the connection, or of this side, says nothing about that.
+    pub(crate) fn note<T>(&mut self, answer: &Result<T, CallError>) {
+        self.is_answered = match answer {
+            Ok(_) => Some(true),
+            Err(CallError::Timeout { .. } | CallError::WindowFull { .. }) => Some(false),
+            Err(_) => None,
+        };
     }
 }
 
@@ -130,6 +135,12 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    /// What a call returns when its client has answered, or has not.
+    fn outcome(is_answered: bool) -> Result<(), CallError> {
+        let late = CallError::Timeout { addr: String::new(), code: 0, timeout_ms: 0 };
+        is_answered.then_some(()).ok_or(late)
+    }
+
     fn fill(shares: &Arc<Shares>, client: u64) -> Vec<Place> {
         std::iter::from_fn(|| shares.take(client).ok()).collect()
     }
@@ -145,7 +156,7 @@ mod tests {
             places.extend(more);
         }
         assert!(shares.take(60).is_ok(), "{} places are taken", shares.taken());
-        places.iter_mut().for_each(|place| place.note(false));
+        places.iter_mut().for_each(|place| place.note(&outcome(false)));
         places.clear();
         places.extend((0..60).flat_map(|client| fill(&shares, client)));
         assert_eq!(places.len(), 60, "one for each that did not answer");
@@ -160,7 +171,7 @@ mod tests {
         let shares = Shares::new(4096, Bounds { most: 8, part: 1 });
         let outcomes = |is_answered| {
             for mut place in fill(&shares, 1) {
-                place.note(is_answered);
+                place.note(&outcome(is_answered));
             }
         };
         outcomes(false);

@@ -137,7 +137,7 @@ impl<D: Disk> SteppedBroker<D> {
         let Some(asked) = process::end_transaction::asked(&header) else { return Ok(None) };
         let Parts { ground, intake, transactions, look_ups, .. } = &self.parts;
         let half = half_of(ground, &asked).map_err(|refusal| not_done(&refusal))?;
-        self.answer(end_half(&Ending { intake, transactions, look_ups }, &asked, &half))
+        self.answer(end_half(&Ending { intake, transactions, look_ups, connection_id: 0 }, &asked, &half))
     }
 
     /// CONSUMER_SEND_MSG_BACK. Returns up to where the log has to be flushed before the answer.

@@ -467,9 +467,7 @@ const REFUSALS: [Refusal; 9] = [
     refusal(
         response::TOPIC_NOT_EXIST,
         TopicNotFound,
-        Some(
-            "check its name: `rocketpy topic list` shows the topics, and `rocketpy topic create TOPIC` creates one",
-        ),
+        Some("check its name: `rocketpy topic list` shows the topics"),
     ),
     refusal(
         response::SERVICE_NOT_AVAILABLE,

@@ -1,5 +1,7 @@
 //! The error that a dead letter carries.
 
+use crate::printable::is_control;
+
 /// Maximum length of the error of a dead letter, type and text together, in bytes of UTF-8.
 pub const MAX_ERROR_BYTES: usize = 512;
 
@@ -13,7 +15,7 @@ pub fn error_text(text: &str) -> Option<String> {
     let mut stored = String::with_capacity(text.len().min(MAX_ERROR_BYTES));
     for character in text.chars() {
         let before = stored.len();
-        match character.is_control() {
+        match is_control(character) {
             true => stored.extend(character.escape_default()),
             false => stored.push(character),
         }

@@ -3,6 +3,7 @@
 //! # Source
 //! docs/durability.md R12.
 
+use rocketpy_model::printable::is_control;
 use rocketpy_model::{NameError, TopicConfig, name};
 use tracing::warn;
 
@@ -43,7 +44,7 @@ pub(crate) fn key(field: &'static str, value: &str) -> Result<(), Refusal> {
         return Err(Refusal::Empty { field });
     }
     length(field, value, MAX_KEY_BYTES)?;
-    if value.chars().any(char::is_control) {
+    if value.chars().any(is_control) {
         return Err(Refusal::Control { field, value: value.to_owned() });
     }
     Ok(())

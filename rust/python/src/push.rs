@@ -211,8 +211,8 @@ impl PyWork {
         Ok(messages)
     }
 
-    /// Says that the handler did not finish what was handed out last. Returns what becomes of it, and whether it may be redelivered;
-    /// None where it was taken from the handler before, because that did not return in time. `reason`: type and text of what the handler
+    /// Reports that the handler failed with the messages of the last batch. Returns their fate, and whether they may be redelivered;
+    /// None if the handler exceeded its time and lost them before. `reason`: type and text of what the handler
     /// raised. `chosen`: it only wanted the message later.
     #[pyo3(signature = (after=None, level=None, reject=false, reason=None, chosen=false))]
     fn fail(

@@ -142,7 +142,7 @@ class ParquetArchive(Archive):
             self._describe([self.folder / place for place in places])  # an archive of an older version
 
     def _describe(self, files: Sequence[Path]) -> None:
-        """Writes the columns of the archive for its readers, if files have others than are written."""
+        """Writes the columns of the archive for its readers, if the columns changed."""
         import pyarrow.parquet as pq
 
         known = [self._described] if self._described.exists() and self._common.exists() else []
@@ -152,7 +152,8 @@ class ParquetArchive(Archive):
         self._described.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(schema.empty_table(), self.staged / self._described.name)
         pq.write_metadata(schema, self.staged / self._common.name)
-        for path in (self._described, self._common):
+        # The first one is compared above: it comes last, so that a run that was killed is repeated.
+        for path in (self._common, self._described):
             sync(self.staged / path.name)
             (self.staged / path.name).replace(path)
         for folder in (self._described.parent, self._described.parent.parent, self.folder):

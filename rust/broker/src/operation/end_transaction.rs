@@ -12,7 +12,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{KeyKind, ReadLimits, Store, StoreError};
 
-use crate::disk_read::{DiskReads, NO_CONNECTION, look_up_aside};
+use crate::disk_read::{DiskReads, look_up_aside};
 use crate::ground::Ground;
 use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
@@ -46,6 +46,8 @@ pub(crate) struct Ending<'a, D: Disk> {
     pub(crate) intake: &'a Intake<D>,
     pub(crate) transactions: &'a Transactions<D>,
     pub(crate) look_ups: &'a DiskReads,
+    /// Connection of the request, which takes a share of the look-ups.
+    pub(crate) connection_id: u64,
 }
 
 /// The half message of the transaction.
@@ -181,7 +183,7 @@ async fn commit(
 /// [`is_committed`], on a thread that serves no connections.
 async fn look_up(ending: &Ending<'_, impl Disk>, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
     let (store, known) = (ending.intake.store().clone(), bytes.clone());
-    look_up_aside(ending.look_ups, NO_CONNECTION, move || is_committed(&store, &known)).await?
+    look_up_aside(ending.look_ups, ending.connection_id, move || is_committed(&store, &known)).await?
 }
 
 /// Whether two records are of one send. Apache's broker stores a half message again before each question, and after a kill it may have

@@ -11,7 +11,7 @@ use crate::table::group_commit::Written;
 use crate::table::offset::{Place, Readable, Reader};
 
 /// The offset of a group for a queue; 0 for a group without one that begins at the first message, unless only a stored one is wanted.
-/// Whoever asks continues from there: a group that has read an earlier topic of this name begins at the first message, and so does a
+/// A member continues from this offset: a group that has read an earlier topic of this name begins at the first message, and so does a
 /// member whose group subscribed before the queue was created.
 ///
 /// # Errors
@@ -36,6 +36,8 @@ pub(crate) fn offset_of(
         return Ok(offset);
     }
     if reader.is_some_and(|reader| reader.is_member) && is_younger(ground, members, connection_id, place) {
+        // Stored, so that the next member continues here although this one ends before its first commit.
+        let _soon = members.offsets().commit(place, bounds.min, bounds)?;
         return Ok(bounds.min);
     }
     if is_queue && !is_stored_wanted && starts_hot(ground, topic, queue_id)? {

@@ -51,6 +51,7 @@ pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
                     intake: &owner.intake,
                     transactions: &owner.transactions,
                     look_ups: &owner.reads.look_ups,
+                    connection_id: reply.connection().id(),
                 };
                 let ended = match half {
                     Ok(half) => end_half(&ending, &asked, &half).await,

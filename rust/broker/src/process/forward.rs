@@ -93,7 +93,7 @@ pub(super) async fn answer_of(rooms: &Rooms, member: &Member, question: Command)
         }
     })?;
     let answer = member.connection.call(question, TIMEOUT).await;
-    place.note(!matches!(answer, Err(CallError::Timeout { .. })));
+    place.note(&answer);
     answer.map_err(|error| match error {
         CallError::Timeout { .. } => Refusal::MemberSilent { client_id: member.client_id.to_string() },
         error => gone(member, error.to_string()),

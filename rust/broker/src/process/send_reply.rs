@@ -17,7 +17,7 @@ use rocketpy_protocol::header::{
     ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
 };
 use rocketpy_protocol::{Command, Header, properties_text};
-use rocketpy_remoting::{CallError, Connection, Reply, Response};
+use rocketpy_remoting::{Connection, Reply, Response};
 use tracing::{debug, warn};
 
 use super::rooms::MAX_PUSHES;
@@ -134,7 +134,7 @@ async fn push(
     let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.clone(), reason };
     let pushed = pushed_message(intake.ground().store_host(), header, sender, body);
     let answer = connection.call(pushed, PUSH_TIMEOUT).await;
-    place.note(!matches!(answer, Err(CallError::Timeout { .. })));
+    place.note(&answer);
     match answer {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),
         Ok(answer) => Err(not_pushed(format!("client answered with code {}", answer.code))),

@@ -1,4 +1,4 @@
-//! The properties text of a message, read once: what it asks for. [`super::stored_properties`] writes what is stored of it.
+//! Parser of a message's properties, one pass: requested features and known places. [`super::stored_properties`] writes the stored text.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.1 (rules 5 to 7) and 4.4.

@@ -88,7 +88,7 @@ pub(crate) async fn end_of_log(client: &Client, address: &str) -> Result<Physica
 
 /// Token that a master has to know.
 pub(crate) trait TokenOfMaster: Send + Sync {
-    /// Whether a master proves that it knows the token, by what it sent.
+    /// Whether the proof of a master for these parts of its answer is that of the token.
     fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool;
 }
 

@@ -77,7 +77,7 @@ async fn end(broker: &TestBroker, half: Half, commits: bool) -> Result<(), Refus
     let asked = end_of("g", half, commits);
     let bytes = half_of(&broker.ground, &asked)?;
     let Desk { intake, transactions, reads, .. } = &***broker;
-    let ending = Ending { intake, transactions, look_ups: &reads.look_ups };
+    let ending = Ending { intake, transactions, look_ups: &reads.look_ups, connection_id: 0 };
     end_half(&ending, &asked, &bytes).await?;
     dispatched(broker).await;
     Ok(())

@@ -371,13 +371,18 @@ async fn a_member_begins_with_the_first_message_of_a_queue_that_is_younger_than_
     }
     let second = fixture.other_client();
     assert_eq!(fixture.heartbeat(&second, &heartbeat("two", GROUP, &subscriptions)).await.code, 0);
+    let late = fixture.other_client();
+    assert_eq!(start_of(&fixture, &late, GROUP, "orders", 3).await, None, "a tool begins nowhere");
     for member in [&first, &second] {
         assert_eq!(start_of(&fixture, member, GROUP, "orders", 3).await, Some(0), "it was added since");
         assert_eq!(start_of(&fixture, member, GROUP, "made-by-a-send", 0).await, Some(0));
         assert_eq!(start_of(&fixture, member, GROUP, "orders", 0).await, None, "it was there before");
     }
-    let late = fixture.other_client();
-    assert_eq!(start_of(&fixture, &late, GROUP, "orders", 3).await, None, "a tool begins nowhere");
+    assert_eq!(
+        start_of(&fixture, &late, GROUP, "orders", 3).await,
+        Some(0),
+        "the start of a member is stored"
+    );
     assert_eq!(fixture.heartbeat(&late, &heartbeat("late", "later", &subscriptions)).await.code, 0);
     for queue_id in 0..4 {
         assert_eq!(

@@ -41,7 +41,7 @@ async fn messages_come_in_the_order_of_their_times_and_none_early() {
         assert_eq!(pulled.bodies(), [body]);
         let records = pulled.records();
         assert!(records[0].stored_at_ms >= start_ms + after_ms, "{body}");
-        // Sent by a busy machine after its time, a message is stored at once and is no timer.
+        // A message that is sent after its delivery time, by a busy machine, is stored at once and is not a timer.
         waited += u32::from(records[0].property(property::TIMER_ENQUEUE_MS).is_some());
     }
     // It is counted once it is stored, which is after it can be read.

@@ -10,8 +10,8 @@ use tracing::warn;
 use super::{BrokerAddr, Live, Registration, Tables};
 use crate::error::Refusal;
 
-/// A broker that registered within this time is alive: twice the default of `registerNameServerPeriod`.
-pub(super) const ALIVE: Duration = Duration::from_secs(60);
+/// A broker that registered within this time is alive: longer than the maximum of `registerNameServerPeriod`, 60 s.
+pub(super) const ALIVE: Duration = Duration::from_secs(90);
 /// Maximum number of addresses of a broker name that are remembered as slaves. Their memory is reserved with that of the broker.
 const MAX_MEMBERS: usize = 8;
 /// Number of broker names above which slaves of a name without brokers are forgotten.
@@ -134,6 +134,7 @@ impl Tables {
     /// docs/decisions/one-broker-of-a-name.md.
     pub(super) fn check_newcomer(&self, new: &Registration, now: Instant) -> Result<(), Refusal> {
         self.check_address(new, now)?;
+        self.check_cluster(new, now)?;
         self.check_member(new, now)?;
         self.check_name(new, now)?;
         Ok(())
@@ -150,6 +151,25 @@ impl Tables {
             return Ok(());
         }
         Err(AddressTaken { addr: addr.clone(), name: live.name.clone() })
+    }
+
+    /// A broker name belongs to one cluster as long as one of its brokers is alive.
+    fn check_cluster(&self, new: &Registration, now: Instant) -> Result<(), NameTaken> {
+        let Some(group) = self.brokers.get(&new.name).filter(|group| group.cluster != new.broker.cluster)
+        else {
+            return Ok(());
+        };
+        let living = |id: &u64| {
+            self.living_of(&new.name, *id)
+                .is_some_and(|live| live.from.connection_id != new.from.connection_id && live.is_alive(now))
+        };
+        let Some((id, live)) = group.addrs.iter().find(|(id, _)| living(id)) else { return Ok(()) };
+        Err(NameTaken {
+            name: new.name.clone(),
+            id: *id,
+            live: format!("{live} of cluster {}", group.cluster),
+            addr: format!("{} of cluster {}", new.broker.addr, new.broker.cluster),
+        })
     }
 
     /// The slaves of a master with a token have the same one.

@@ -199,6 +199,16 @@ fn a_stranger_changes_nothing_of_a_broker_that_lives_on_another_connection() {
         ..registration("a", 0, "h:2", &["x", "y"])
     };
     assert!(table.register(stale, soon).is_err(), "a stale registration removes a slave");
+    for (state, id) in [(-1, 0), (0, 0), (5, 0), (0, 7)] {
+        let elsewhere = Registration {
+            broker: BrokerAddr { cluster: "c2".into(), addr: "h:9".into() },
+            data_version: version(state, 0),
+            from: stranger,
+            ..registration("a", id, "h:9", &["x", "y"])
+        };
+        let refused = table.register(elsewhere, soon);
+        assert!(matches!(refused, Err(Refusal::NameTaken(_))), "{state} {id} {refused:?}");
+    }
     assert!(table.heartbeat(&broker("h:2"), caller(3), soon));
     assert!(!table.heartbeat(&broker("h:1"), stranger, soon));
     table.query_version(&broker("h:1"), stranger, version(0, 1), soon);

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use rocketpy_env::now_ms;
+use rocketpy_model::printable::is_control;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record as SpanRecord};
@@ -81,7 +82,7 @@ impl Write for Text {
             if self.0.len() + 10 > MAX_TEXT_BYTES {
                 return Err(fmt::Error);
             }
-            match letter.is_control() {
+            match is_control(letter) {
                 true => self.0.extend(letter.escape_default()),
                 false => self.0.push(letter),
             }

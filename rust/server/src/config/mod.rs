@@ -198,6 +198,10 @@ impl ServerConfig {
 
     /// Accepts a path that is the place of its part in the folder of the store, or in one that a lower layer named.
     fn check_path(&self, path: &'static StorePath, value: &str, origin: &Origin) -> Result<(), ConfigError> {
+        // As `check_fixed`.
+        if value.is_empty() {
+            return Ok(());
+        }
         let given = Path::new(value);
         let root = &self.broker.store.root;
         if self.store_roots.iter().chain([root]).any(|root| root.join(path.place) == given) {

@@ -141,7 +141,7 @@ async fn attempt(engine: &Engine, part: &PulledPart, outcome: &Outcome) -> Resul
     Ok(is_dead)
 }
 
-/// What a broker is told of a message that is sent back.
+/// Request fields of a message that is sent back.
 struct Fields<'a> {
     level: i32,
     limit: i32,
