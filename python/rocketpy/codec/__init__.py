@@ -32,6 +32,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
@@ -49,6 +50,8 @@ __all__ = ["Codec", "Decoded", "JsonCodec", "PydanticCodec", "decoded"]
 
 T = TypeVar("T")
 
+MAY_OVERFLOW = re.compile(rb"\d[eE]|\d{309}")
+"""Texts without it have no number that a float cannot hold: most bodies need no check of each number."""
 SHOWN_CHARACTERS = 40
 """Maximum number of characters of a number that an error shows."""
 SHOWN_PROBLEMS = 3
@@ -119,7 +122,9 @@ class JsonCodec(Generic[T]):
             DecodeError: The body is not JSON, or not of the type. A retry does not help.
         """
         try:
-            value: T = self._read(json.loads(message.body, parse_constant=refuse_constant, parse_float=finite), "$")
+            body = message.body
+            parse_float = finite if MAY_OVERFLOW.search(body) else None
+            value: T = self._read(json.loads(body, parse_constant=refuse_constant, parse_float=parse_float), "$")
         except Exception as error:  # also those of a dataclass that checks itself
             raise decode_error(message, self._name, str(error) or type(error).__name__) from None
         return value
