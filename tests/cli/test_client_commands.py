@@ -365,16 +365,16 @@ def test_a_topic_lives_from_create_to_delete(rocketpy):
 
 
 def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
-    result = rocketpy("consume", "no-such-topic", code=3)
+    result = rocketpy("consume", "missing-topic", code=3)
     error, hint = result.stderr.splitlines()[-2:]
-    assert "no-such-topic" in error
-    assert hint == "hint: `rocketpy topic list` shows the topics, `rocketpy topic create no-such-topic` creates it"
-    assert rocketpy("consume", "no-such-topic", "--group", "g", code=3).stderr.splitlines()[-2:] == [error, hint]
+    assert "missing-topic" in error
+    assert hint == "hint: `rocketpy topic list` shows the topics, `rocketpy topic create missing-topic` creates it"
+    assert rocketpy("consume", "missing-topic", "--group", "g", code=3).stderr.splitlines()[-2:] == [error, hint]
     for topic, way_out in [("%RETRY%nobody", "rocketpy group list"), ("%DLQ%nobody", "rocketpy dlq list")]:
         hint = rocketpy("consume", topic, code=3).stderr.splitlines()[-1]
         assert way_out in hint, topic
         assert "topic create" not in hint, "the broker creates it"
-    refused = rocketpy("produce", "no-such-topic", "--delay", "34560000", stdin="x\n", code=None).stderr
+    refused = rocketpy("produce", "missing-topic", "--delay", "34560000", stdin="x\n", code=None).stderr
     assert "timerMaxDelaySec" in refused.splitlines()[-1]
     assert "maxMessageSize" not in refused
 
