@@ -11,7 +11,7 @@ from rocketpy.spark.session import QUICK_JVM
 pytest_plugins = ["rocketpy.testing", "no_skip", "seeds", "longest_first"]
 
 SPARK_OPTIONS = ["--driver-memory", "1g", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
-"""Of each Spark session, in this process and in those that tests start: several run at once on one machine."""
+"""Options of every Spark session of the tests, in this process and in others: several run at once on one machine."""
 
 
 def pytest_configure() -> None:

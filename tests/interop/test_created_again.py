@@ -13,7 +13,7 @@ from rocketpy import Admin
 from sdk import fresh, messages, send
 from waiting import wait_until
 
-ROUNDS = int(os.environ.get("CREATED_AGAIN_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("CREATED_AGAIN_ROUNDS", "1"))
 
 
 def committed(address: str, group: str, topic: str) -> int:

@@ -118,6 +118,25 @@ def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server
         resend(found, rate=0)
 
 
+def test_a_dead_letter_above_the_default_size_of_producers_is_resent(rocketpy_server_factory, group):
+    server = rocketpy_server_factory(settings={"maxMessageSize": 16 << 20, "mappedFileSizeCommitLog": 64 << 20})
+    topic, body = fresh_name("large"), bytes(5 << 20)
+    with server.admin() as admin, server.producer("large", max_message_size=8 << 20, compression=None) as producer:
+        admin.create_topic(topic, queues=1)
+        give_up(server.broker, group, producer.send(Message(topic, body)))
+        (resent,) = admin.resend_dead_letters(letters(admin, group, 1))
+        assert resent.receipt
+        assert {one.body for one in read_all(server, topic, 2)} == {body}
+
+        async def again():
+            async with rocketpy.AsyncAdmin(server.name_server) as admin:
+                found = admin.dead_letters(group)
+                return [one.receipt async for one in admin.resend_dead_letters(found, again=True)]
+
+        (receipt,) = asyncio.run(again())
+        assert receipt
+
+
 def test_what_dies_again_keeps_its_first_origin(rocketpy_server, admin, dead, rocketpy_topic, group):
     (first,) = admin.resend_dead_letters(letters(admin, group, 3)[1:2])
     assert first.receipt

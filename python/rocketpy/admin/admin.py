@@ -13,7 +13,8 @@ from rocketpy.base.at_once import at_once, finished, steps
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
-from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
+from rocketpy.producing.copies import COPY_LIMITS
 from rocketpy.producing.producer import Producer
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class CallsAtOnce(AdminCalls):
 
     @asynccontextmanager
     async def _resender(self) -> AsyncGenerator[Send, None]:
-        with Producer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
+        options: ProducerOptions = {**self._options, **COPY_LIMITS}
+        with Producer(RESENDER, name_servers=self._name_servers, **options) as producer:
 
             async def send(message: Message, msg_id: str) -> Receipt:
                 return producer.send(message, msg_id=msg_id)

@@ -13,7 +13,8 @@ from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
 from rocketpy.base.names import name_server_list, text_error
 from rocketpy.base.options import lists_options
-from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
+from rocketpy.producing.copies import COPY_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -72,7 +73,8 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
 
     @asynccontextmanager
     async def _resender(self) -> AsyncGenerator[Send, None]:
-        async with AsyncProducer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
+        options: ProducerOptions = {**self._options, **COPY_LIMITS}
+        async with AsyncProducer(RESENDER, name_servers=self._name_servers, **options) as producer:
 
             async def send(message: Message, msg_id: str) -> Receipt:
                 return await producer.send(message, msg_id=msg_id)

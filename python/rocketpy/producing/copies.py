@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketpy._rocketpy import Message
+    from rocketpy.config import ProducerOptions
 
-__all__ = ["copy_of", "is_rejected"]
+__all__ = ["COPY_LIMITS", "copy_of", "is_rejected"]
+
+COPY_LIMITS: ProducerOptions = {"max_message_size": 1 << 30}
+"""Options of producers of copies: the broker alone decides whether it accepts a stored size."""
 
 KEPT = ("TAGS", "KEYS", "__SHARDINGKEY")
 """Reserved properties that a copy keeps: tag, keys and order key."""

@@ -15,11 +15,11 @@ import typer
 
 from rocketpy import Message, Producer
 from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
-from rocketpy.config import PATIENT_SENDS
+from rocketpy.config import PATIENT_SENDS, ProducerOptions
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import InvalidArgumentError, MessageTooLargeError, PartlySentError, RocketPyError
-from rocketpy.producing.copies import copy_of, is_rejected
+from rocketpy.producing.copies import COPY_LIMITS, copy_of, is_rejected
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan
 from rocketpy.spark.picture import Bar, draw_bars, drawn
@@ -212,7 +212,8 @@ def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
                 rows = batch.slice(start, size).to_pylist()
                 time.sleep(pace.next())
                 if producer is None:  # a task without messages needs no cluster
-                    producer = Producer("rocketpy-replay", name_servers=target.name_server, **PATIENT_SENDS)
+                    options: ProducerOptions = {**PATIENT_SENDS, **COPY_LIMITS}
+                    producer = Producer("rocketpy-replay", name_servers=target.name_server, **options)
                 yield _sent(producer, rows, target.topic)
     finally:
         if producer is not None:
