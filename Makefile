@@ -53,7 +53,7 @@ soak: system-soak $(QUICK)
 
 # N kills of drivers, workers and brokers, under each format of the archive, the sink and streams; `-m ''` is for tests that the gate omits.
 soak-spark: system-soak-spark $(QUICK)
-	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s -m '' tests/spark/test_archive.py tests/spark/test_cluster.py tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
+	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s -m '' tests/spark/test_archive.py tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
 
 # What the machine lacks for them.
 system-%:

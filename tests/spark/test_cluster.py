@@ -270,7 +270,6 @@ def test_the_result_is_right_when_an_executor_is_killed(cluster: Cluster, driver
     assert driver.end()["sums"] == SUMS
 
 
-@pytest.mark.soak
 def test_a_stream_copies_every_row(driver: Driver, tmp_path: Path):
     copied = driver.run("copy", **SOURCE, target=TARGET, state=str(tmp_path / "state"))
     assert copied == {"rows": MESSAGES}
