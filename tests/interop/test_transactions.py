@@ -98,8 +98,10 @@ def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: 
             assert came(address, "three", apaches | ours).keys() == apaches | ours
 
 
-@pytest.mark.soak  # it starts Apache's broker; the gate takes over a recorded store
-@pytest.mark.parametrize(("clean", "level_s"), [(True, 14), (False, 5)], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("clean", "level_s"),
+    [pytest.param(True, 14, id="stopped", marks=pytest.mark.soak), pytest.param(False, 5, id="killed")],
+)
 def test_what_waits_and_what_is_open_at_apache_4_9_goes_on_at_rocketpy(tmp_path: Path, clean: bool, level_s: int):
     """Delayed messages come once and not before their time, open transactions end as the answers say.
 

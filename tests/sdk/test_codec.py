@@ -364,9 +364,11 @@ def test_a_message_of_a_codec_that_cannot_be_pickled_cannot_be_pickled(rocketpy_
 
 
 @pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 400 + b".0", b"NaN", b"-Infinity"])
-def test_a_number_that_is_no_float_does_not_decode(rocketpy_server, rocketpy_topic, number):
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
+def test_a_number_that_is_no_float_does_not_decode(rocketpy_server, rocketpy_topic, number, charset):
     with rocketpy_server.producer(fresh_name()) as producer:
-        producer.send(rocketpy.Message(rocketpy_topic, b'{"amounts":[1.5,%s]}' % number))
+        body = b'{"amounts":[1.5,%s]}' % number
+        producer.send(rocketpy.Message(rocketpy_topic, body.decode().encode(charset)))
     with rocketpy_server.consumer(fresh_name("typed"), rocketpy_topic, codec=JsonCodec()) as consumer:
         message = next(iter(consumer.messages(idle_timeout=1)))
     with pytest.raises(DecodeError, match=r"does not decode as .*: (the number|JSON has no)") as failed:

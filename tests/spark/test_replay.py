@@ -3,12 +3,13 @@
 import collections
 import json
 
+import pyarrow as pa
 import pytest
 
 import rocketpy
 import spark_jobs
 from rocketpy.spark import audit
-from rocketpy.spark.replay import main, message_of
+from rocketpy.spark.replay import Target, main, message_of, send_all
 from rocketpy.testing import fresh_name
 
 REPLAYED = 6_000
@@ -131,6 +132,18 @@ def test_a_window_is_sent_and_a_broker_that_is_gone_fails_the_job(spark, flights
     code, text = spark_jobs.run(main, capsys, *given, "--to-name-server", "127.0.0.1:1")
     assert code == 4
     assert "127.0.0.1:1" in text
+
+
+def test_a_body_above_the_default_size_of_producers_is_replayed(rocketpy_server_factory):
+    server = rocketpy_server_factory(settings={"maxMessageSize": 16 << 20, "mappedFileSizeCommitLog": 64 << 20})
+    topic, body = fresh_name("large"), bytes(5 << 20)
+    row = {"topic": "first", "body": body, "flag": 0, "properties": [], "msg_id": "F1", "broker_name": "b"}
+    rows = pa.RecordBatch.from_pylist([row | {"queue_id": 0, "queue_offset": 0}])
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=1)
+    (receipts,) = send_all(Target(server.name_server, topic), iter([rows]))
+    assert receipts["rejected"].to_pylist() == [None]
+    assert receipts["body_bytes"].to_pylist() == [len(body)]
 
 
 def test_a_copy_of_a_copy_names_its_first_life_and_has_no_delay():

@@ -50,7 +50,7 @@ __all__ = ["Codec", "Decoded", "JsonCodec", "PydanticCodec", "decoded"]
 
 T = TypeVar("T")
 
-MAY_OVERFLOW = re.compile(rb"\d[eE]|\d{309}")
+MAY_OVERFLOW = re.compile(r"[0-9][eE]|[0-9]{309}")
 """Texts without it have no number that a float cannot hold: most bodies need no check of each number."""
 SHOWN_CHARACTERS = 40
 """Maximum number of characters of a number that an error shows."""
@@ -123,8 +123,9 @@ class JsonCodec(Generic[T]):
         """
         try:
             body = message.body
-            parse_float = finite if MAY_OVERFLOW.search(body) else None
-            value: T = self._read(json.loads(body, parse_constant=refuse_constant, parse_float=parse_float), "$")
+            text = body.decode(json.detect_encoding(body), "surrogatepass")  # as `json.loads` does
+            parse_float = finite if MAY_OVERFLOW.search(text) else None
+            value: T = self._read(json.loads(text, parse_constant=refuse_constant, parse_float=parse_float), "$")
         except Exception as error:  # also those of a dataclass that checks itself
             raise decode_error(message, self._name, str(error) or type(error).__name__) from None
         return value

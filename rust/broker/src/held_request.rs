@@ -150,7 +150,8 @@ struct State<W> {
     requests: HashMap<HeldId, Entry<W>>,
     by_topic: HashMap<Arc<str>, HashMap<u32, HeldAtQueue>>,
     by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
-    by_connection: HashMap<u64, BTreeSet<HeldId>>,
+    /// By connection, and by the event that they wait for: each kind has limits of its own.
+    by_connection: HashMap<(u64, usize), BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
     tell: TellAwaited,
 }
@@ -322,8 +323,8 @@ impl<W: Waiter> HeldRequests<W> {
     pub(crate) fn disconnected(&self, connection_id: u64) {
         let some = || {
             self.release(|state| {
-                let ids = state.by_connection.get(&connection_id).into_iter().flatten();
-                ids.copied().take(STEP_REQUESTS).collect()
+                let ids = [MESSAGES, DISPATCH].map(|kind| state.by_connection.get(&(connection_id, kind)));
+                ids.into_iter().flatten().flatten().copied().take(STEP_REQUESTS).collect()
             })
         };
         while some().is_full() {}
@@ -371,9 +372,11 @@ impl<W> Default for State<W> {
 
 impl<W: Waiter> State<W> {
     fn check_room(&mut self, held: &Held<W>, bytes: usize, limits: HeldLimits) -> Result<(), NoRoom> {
-        let usage = *self.usage(&held.waiter);
+        let kind = kind_of(&held.waiter);
+        let usage = *self.usage(kind);
         let free = limits.requests.saturating_sub(usage.requests);
-        let of_connection = self.by_connection.get(&held.reply.connection().id()).map_or(0, BTreeSet::len);
+        let of_connection =
+            self.by_connection.get(&(held.reply.connection().id(), kind)).map_or(0, BTreeSet::len);
         if free == 0 || of_connection >= free.max(OF_ANY_CONNECTION) {
             return Err(NoRoom::Requests { limit: limits.requests });
         }
@@ -384,15 +387,13 @@ impl<W: Waiter> State<W> {
     }
 
     /// Share of the limits used by requests that wait for the same event.
-    fn usage(&mut self, waiter: &W) -> &mut Usage {
-        match waiter.waits_for() {
-            WaitsFor::Message(_) => &mut self.for_messages,
-            WaitsFor::Dispatch(_) => &mut self.for_dispatch,
-        }
+    fn usage(&mut self, kind: usize) -> &mut Usage {
+        if kind == MESSAGES { &mut self.for_messages } else { &mut self.for_dispatch }
     }
 
     fn insert(&mut self, entry: Entry<W>) -> HeldId {
         let held = &entry.held;
+        let kind = kind_of(&held.waiter);
         let id = HeldId(self.next_id);
         self.next_id += 1;
         match held.waiter.waits_for() {
@@ -410,9 +411,9 @@ impl<W: Waiter> State<W> {
                 self.by_dispatch.insert((end, id));
             }
         }
-        self.by_connection.entry(held.reply.connection().id()).or_default().insert(id);
+        self.by_connection.entry((held.reply.connection().id(), kind)).or_default().insert(id);
         self.by_deadline.insert((held.deadline, id));
-        let usage = self.usage(&held.waiter);
+        let usage = self.usage(kind);
         usage.requests += 1;
         usage.bytes += entry.bytes;
         let before = self.requests.insert(id, entry);
@@ -423,13 +424,15 @@ impl<W: Waiter> State<W> {
 
     fn take(&mut self, id: HeldId) -> Option<Held<W>> {
         let Entry { held, bytes, .. } = self.requests.remove(&id)?;
-        let usage = self.usage(&held.waiter);
+        let kind = kind_of(&held.waiter);
+        let usage = self.usage(kind);
         assert!(usage.requests > 0, "a request that is taken out was counted");
         assert!(bytes <= usage.bytes, "the bytes of a request that is taken out were counted: {bytes}");
         usage.requests -= 1;
         usage.bytes -= bytes;
         assert!(self.by_deadline.remove(&(held.deadline, id)), "a held request is found by its deadline");
-        let is_of_connection = remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
+        let is_of_connection =
+            remove_from(&mut self.by_connection, &(held.reply.connection().id(), kind), id);
         assert!(is_of_connection, "a held request is found by its connection");
         match held.waiter.waits_for() {
             WaitsFor::Message(awaited) => {
@@ -495,6 +498,14 @@ fn bytes_of<W: Waiter>(held: &Held<W>) -> usize {
         WaitsFor::Dispatch(_) => 0,
     };
     size_of::<Held<W>>() + INDEX_BYTES + codes * CODE_BYTES + held.waiter.held_bytes()
+}
+
+/// Event that a request waits for.
+fn kind_of(waiter: &impl Waiter) -> usize {
+    match waiter.waits_for() {
+        WaitsFor::Message(_) => MESSAGES,
+        WaitsFor::Dispatch(_) => DISPATCH,
+    }
 }
 
 /// Whether the request was in the set of this key.

@@ -103,7 +103,8 @@ impl Shares {
 }
 
 impl Place {
-    /// Notes whether the client answered in time. A failure of the connection, or of this side, says nothing about that.
+    /// Notes whether the client answered in time. A full window means that earlier calls have no answer yet; other failures of the
+    /// connection say nothing about the client.
     pub(crate) fn note<T>(&mut self, answer: &Result<T, CallError>) {
         self.is_answered = match answer {
             Ok(_) => Some(true),

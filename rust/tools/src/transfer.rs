@@ -316,7 +316,9 @@ fn add_topics(
     queues: &BTreeMap<String, u32>,
 ) -> Result<Vec<String>, ToolError> {
     let path = root.join("config/topics.json");
-    let found = read_table(&path)?;
+    let main = read_file(&path)?;
+    let has_main = main.is_some();
+    let found = or_backup(main, &path)?;
     let is_new = found.is_none();
     let mut table = found.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
     let like = match like {
@@ -341,7 +343,11 @@ fn add_topics(
     if has_changed {
         RealDisk.create_dir_all(&root.join("config"))?;
         let text = serde_json::to_vec_pretty(&table).expect("what was JSON becomes JSON");
-        RealDisk.replace_keeping_backup(&path, &text)?;
+        // A blank or missing file never replaces its backup.
+        match has_main {
+            true => RealDisk.replace_keeping_backup(&path, &text)?,
+            false => RealDisk.replace(&path, &text)?,
+        }
         let offsets = root.join("config/consumerOffset.json");
         if is_new && read_table(&offsets)?.is_none() {
             // A broker takes offsets that are missing for lost ones.
@@ -370,20 +376,28 @@ fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
     !is_enough
 }
 
-/// The table of a file, or of its backup if the file is missing.
+/// The table of a file, or of its backup if the file is missing or blank.
 fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
-    for path in [path, &path.with_extension("json.bak")] {
-        let bytes = match RealDisk.read(path, TABLE_BYTES) {
-            Err(EnvError::NotFound { .. }) => continue,
-            other => other?,
-        };
-        let bad = |error: serde_json::Error| ToolError::BadTopics {
-            path: path.to_path_buf(),
-            reason: error.to_string(),
-        };
-        return serde_json::from_slice(&bytes).map(Some).map_err(bad);
+    or_backup(read_file(path)?, path)
+}
+
+fn or_backup(main: Option<Value>, path: &Path) -> Result<Option<Value>, ToolError> {
+    if main.is_some() { Ok(main) } else { read_file(&path.with_extension("json.bak")) }
+}
+
+fn read_file(path: &Path) -> Result<Option<Value>, ToolError> {
+    let bytes = match RealDisk.read(path, TABLE_BYTES) {
+        Err(EnvError::NotFound { .. }) => return Ok(None),
+        other => other?,
+    };
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
     }
-    Ok(None)
+    let bad = |error: serde_json::Error| ToolError::BadTopics {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(bad)
 }
 
 #[cfg(test)]
@@ -391,16 +405,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_table_is_read_from_its_backup() {
-        let root = tempfile::tempdir().unwrap();
-        RealDisk.create_dir_all(&root.path().join("config")).unwrap();
-        let backup = root.path().join("config/topics.json.bak");
-        RealDisk.replace(&backup, br#"{"topicConfigTable":{"old":{"readQueueNums":1}}}"#).unwrap();
-        let added = add_topics(root.path(), None, &[("new".to_owned(), 2)].into()).unwrap();
-        assert_eq!(added, ["new"]);
-        let table = read_table(&root.path().join("config/topics.json")).unwrap().unwrap();
-        assert_eq!(table["topicConfigTable"].as_object().unwrap().len(), 2, "{table}");
-        assert!(RealDisk.read(&backup, 1000).is_ok(), "the backup stays");
+    fn a_missing_or_blank_table_is_read_from_its_backup() {
+        const BEFORE: &[u8] = br#"{"topicConfigTable":{"old":{"readQueueNums":1}}}"#;
+        for blank in [None, Some(b"".as_slice()), Some(b" \n")] {
+            let root = tempfile::tempdir().unwrap();
+            RealDisk.create_dir_all(&root.path().join("config")).unwrap();
+            let path = root.path().join("config/topics.json");
+            let backup = root.path().join("config/topics.json.bak");
+            RealDisk.replace(&backup, BEFORE).unwrap();
+            if let Some(blank) = blank {
+                RealDisk.replace(&path, blank).unwrap();
+            }
+            let added = add_topics(root.path(), None, &[("new".to_owned(), 2)].into()).unwrap();
+            assert_eq!(added, ["new"]);
+            let table = read_table(&path).unwrap().unwrap();
+            assert_eq!(table["topicConfigTable"].as_object().unwrap().len(), 2, "{table}");
+            assert_eq!(RealDisk.read(&backup, 1000).unwrap(), BEFORE, "the backup stays");
+        }
     }
 
     #[test]

@@ -145,6 +145,24 @@ async fn a_message_looks_only_at_the_requests_that_it_wakes() {
 }
 
 #[tokio::test]
+async fn requests_of_one_kind_leave_the_places_of_the_other_kind_to_their_connection() {
+    let mut fixture = Fixture::start().await;
+    fixture.clients.truncate(1);
+    let requests = HeldRequests::new(HeldLimits { requests: 100, bytes: usize::MAX });
+    for end in 0..50 {
+        hold(&requests, fixture.held(Test { end: Some(PhysicalOffset(end)), ..Test::default() }).await);
+    }
+    for offset in 0..50 {
+        hold(&requests, fixture.held(Test { offset, ..Test::default() }).await);
+    }
+    let more = fixture.held(Test::default()).await;
+    let connection_id = more.reply.connection().id();
+    assert!(requests.hold(more, |_| false).is_err(), "half of the places of its kind");
+    requests.disconnected(connection_id);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
 async fn it_is_told_which_queues_are_waited_for() {
     let mut fixture = Fixture::start().await;
     let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
