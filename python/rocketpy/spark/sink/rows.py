@@ -8,11 +8,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketpy._rocketpy import is_reserved_property, split_keys
-from rocketpy.errors import RocketPyError
+from rocketpy.base.instant import datetime_of
+from rocketpy.errors import InvalidArgumentError, RocketPyError
 from rocketpy.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -23,8 +25,6 @@ ROW_PROPERTY = "ROCKETPY_ROW"
 ORDER_KEY = "__SHARDINGKEY"
 OWN = (ROW_PROPERTY, ORDER_KEY)
 """Properties that a new message gets again."""
-RESERVED = "reserved for the system"
-"""Part of the error of a message with a reserved property."""
 READ_BEFORE = (
     'rows that were read have the properties of the system: drop them with .option("dropReservedProperties", "true")'
 )
@@ -111,6 +111,7 @@ class RowMaker:
         rows = zip(self._values(batch, "body"), maps, *columns, strict=False)  # what `repeat` gives has no end
         made: list[Row] = []
         add, first = made.append, self._next
+        properties: dict[str, str] | None = None
         # The loop is most of what a write costs in Python: it makes no object that it does not need.
         try:
             for index, (body, pairs, *fields) in enumerate(rows, first):
@@ -120,7 +121,7 @@ class RowMaker:
                 topic, tag, keys, order_key, delay, level, at, broker_name, queue_id = fields
                 if topic is None:
                     raise ValueError("its topic is null")
-                properties: dict[str, str] | None = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
+                properties = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
                 if properties and self._drops_reserved:
                     tag, keys, order_key = taken_over(properties, tag, keys, order_key)
                 row_id = None
@@ -136,13 +137,13 @@ class RowMaker:
                     order_key=order_key,
                     properties=properties,
                     delay_level=level,
-                    deliver_at=at,
+                    deliver_at=None if at is None else delivery_time(at),
                     delay=delay,
                 )
                 add(Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id))
         except (RocketPyError, TypeError, ValueError) as error:
             hint = error.hint if isinstance(error, RocketPyError) else None
-            if RESERVED in str(error):
+            if any(is_reserved_property(name) for name in properties or ()):
                 hint = READ_BEFORE
             raise WriteError(f"{self._place.row(first + len(made))}: {error}", hint=hint) from error
         self._next += len(made)
@@ -208,3 +209,21 @@ def seconds_of_times(column: pa.Array) -> list[float | None]:
 
     micros: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return [None if one is None else one / 1_000_000 for one in micros]
+
+
+def delivery_time(seconds: float) -> datetime:
+    """Converts a value of a timestamp column, which never counts milliseconds or an age.
+
+    Args:
+        seconds: Seconds since 1970.
+
+    Raises:
+        InvalidArgumentError: The time is before 1970 or after the year 9999.
+    """
+    at = datetime_of(round(seconds * 1000))
+    if at is None:
+        import pyarrow as pa
+
+        text = pa.array([round(seconds * 1_000_000)], pa.timestamp("us", "UTC")).cast(pa.string())[0].as_py()
+        raise InvalidArgumentError(f"deliver_at must be from 1970 to 9999: {text}")
+    return at
