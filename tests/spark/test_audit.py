@@ -11,7 +11,10 @@ import rocketpy
 import spark_jobs
 from rocketpy import store
 from rocketpy.admin.dead_letters import ORIGIN_ID
+from rocketpy.spark import job
 from rocketpy.spark.audit import main
+from rocketpy.spark.audit import run as audit
+from rocketpy.spark.audit_checks import read_journal
 from rocketpy.testing import fresh_name
 
 BORN = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
@@ -208,3 +211,21 @@ def test_two_stores_are_compared_message_by_message(spark, tmp_path, capsys):
     )
     assert {verdict for verdict, _, _ in verdicts(report).values()} == {"ok"}
     assert code == 0
+
+
+def test_a_journal_is_read_once(spark, tmp_path):
+    journal = tmp_path / "journal.csv"
+    journal.write_text("msg_id,queue_offset\nA,1\n,\n")
+    with job.caches() as keep:
+        lines, _ = read_journal(spark, journal, keep)
+        assert lines.count() == 2
+        journal.unlink()
+        assert lines.where("msg_id is null").count() == 1
+
+
+def test_an_audit_leaves_no_cached_table_in_the_session(spark, flights, rocketpy_server, tmp_path):
+    topic, receipts = flights
+    spark.catalog.clearCache()
+    source = {"topic": topic, "name_server": rocketpy_server.name_server}
+    audit(spark, source, against=source, journal=Path(spark_jobs.journal(receipts, tmp_path / "journal.jsonl")))
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()

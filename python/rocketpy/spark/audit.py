@@ -93,24 +93,25 @@ def run(
     # What cannot be read is a gap. The other questions are about what can be read.
     lenient = {**source, "fail_on_data_loss": False}
     done: list[Check] = []
-    if Question.GAPS in questions:
-        with job.progress(spark, "gaps"):
-            done += checks.check_queues(spark, lenient)
-    if Question.DUPLICATES in questions:
-        with job.progress(spark, "duplicates"):
-            done.append(checks.check_duplicates(spark, lenient, by))
-    if Question.ORDER in questions:
-        with job.progress(spark, "order"):
-            done += checks.check_order(spark, lenient)
-    if against is not None:
-        with job.progress(spark, "the other store"):
-            done += checks.check_against(spark, lenient, {**against, "fail_on_data_loss": False}, by)
-    if journal is not None:
-        with job.progress(spark, "the journal"):
-            done += checks.check_journal(spark, lenient, journal)
-    for one in done:
-        if one.found and one.rows is not None:
-            job.save(one.rows, out, one.name.replace(" ", "_").replace(":", "_"))
+    with job.caches() as keep:
+        if Question.GAPS in questions:
+            with job.progress(spark, "gaps"):
+                done += checks.check_queues(spark, lenient, keep)
+        if Question.DUPLICATES in questions:
+            with job.progress(spark, "duplicates"):
+                done.append(checks.check_duplicates(spark, lenient, by, keep))
+        if Question.ORDER in questions:
+            with job.progress(spark, "order"):
+                done += checks.check_order(spark, lenient, keep)
+        if against is not None:
+            with job.progress(spark, "the other store"):
+                done += checks.check_against(spark, lenient, {**against, "fail_on_data_loss": False}, by, keep)
+        if journal is not None:
+            with job.progress(spark, "the journal"):
+                done += checks.check_journal(spark, lenient, journal, keep)
+        for one in done:
+            if one.found and one.rows is not None:
+                job.save(one.rows, out, one.name.replace(" ", "_").replace(":", "_"))
     return [replace(one, rows=None) for one in done]
 
 

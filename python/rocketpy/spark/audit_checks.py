@@ -11,7 +11,7 @@ from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place
 from rocketpy.spark.columns import keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from rocketpy.spark.batches import Share
 
+Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""Caches a table until the job has saved its findings: `job.caches`."""
 Place: TypeAlias = tuple[str, str | None, int]
 """Topic, broker name (None in a store folder) and number of a queue."""
 
@@ -71,12 +73,13 @@ class Check:
         return "fault" if self.is_fault else "noted"
 
 
-def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
+def check_queues(spark: SparkSession, options: Mapping[str, object], keep: Keep) -> list[Check]:
     """Looks for offsets without a message, and for messages with an earlier store time than their predecessor.
 
     Args:
         spark: The session.
         options: Options of the data source, with `fail_on_data_loss` false.
+        keep: Caches a table.
 
     Returns:
         Gaps (missing or damaged messages), and backward steps of the broker's clock: times then find wrong offsets.
@@ -84,7 +87,7 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
     from pyspark.sql import functions as sql
 
     columns = [*PLACE_COLUMNS, "stored_at_ms"]
-    facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, options).cache()
+    facts = keep(map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, options))
     size = sql.col("end_offset") - sql.col("first_offset")
     sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
     checks = []
@@ -187,17 +190,18 @@ def missing(start: int, end: int, runs: list[tuple[int, int]]) -> Iterator[tuple
         yield at, end
 
 
-def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: str) -> Check:
+def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: str, keep: Keep) -> Check:
     """Looks for messages of one key that are stored more than once.
 
     Args:
         spark: The session.
         options: Options of the data source.
         key: Identity of a message: an entry of `KEYS`, or `property:NAME`.
+        keep: Caches a table.
     """
     from pyspark.sql import functions as sql
 
-    each = _identified(spark, options, key).cache()
+    each = keep(_identified(spark, options, key))
     rows = (
         each.groupBy("topic", "id")
         .agg(
@@ -210,24 +214,24 @@ def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: st
     return Check(f"duplicates by {key}", each.count(), found, False, rows, _example(rows, found))
 
 
-def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
+def check_order(spark: SparkSession, options: Mapping[str, object], keep: Keep) -> list[Check]:
     """Checks messages with an order key: each key in one queue, in the order in which one host created them.
 
     Args:
         spark: The session.
         options: Options of the data source.
+        keep: Caches a table.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
     key = sql.col("properties")["__SHARDINGKEY"]
-    each = (
+    each = keep(
         scan(spark, columns=[*PLACE_COLUMNS, "properties", "born_at", "born_host"], **options)
         .withColumn("order_key", key)
         .where("order_key is not null")
         .withColumn("host", sql.substring_index("born_host", ":", 1))
         .select(*PLACE_COLUMNS, "order_key", "host", "born_at")
-        .cache()
     )
     queue = ("topic", "broker_name", "queue_id")
     spread = (
@@ -255,7 +259,7 @@ def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Chec
 
 
 def check_against(
-    spark: SparkSession, options: Mapping[str, object], other: Mapping[str, object], key: str
+    spark: SparkSession, options: Mapping[str, object], other: Mapping[str, object], key: str, keep: Keep
 ) -> list[Check]:
     """Compares two stores, message by message.
 
@@ -264,6 +268,7 @@ def check_against(
         options: Options of the first store.
         other: Options of the second store, which should have all messages of the first.
         key: Identity of a message, as for `check_duplicates`.
+        keep: Caches a table.
 
     Returns:
         Messages missing in the second store, messages only there, and messages with another body there.
@@ -281,7 +286,7 @@ def check_against(
             )
         )
 
-    both = side(options, "first").join(side(other, "second"), "id", "full_outer").cache()
+    both = keep(side(options, "first").join(side(other, "second"), "id", "full_outer"))
     compared = both.where("first_copies is not null").count()
     checks = []
     for name, condition, is_fault in (
@@ -299,7 +304,7 @@ def check_against(
     return checks
 
 
-def check_journal(spark: SparkSession, options: Mapping[str, object], journal: Path) -> list[Check]:
+def check_journal(spark: SparkSession, options: Mapping[str, object], journal: Path, keep: Keep) -> list[Check]:
     """Compares the recorded receipts of a producer with the store.
 
     Args:
@@ -307,6 +312,7 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
         options: Options of the data source.
         journal: File or folder: CSV with a header, Parquet, or JSON lines by any other name. With a column `msg_id`,
             and if known `topic`, `queue_id` and `queue_offset`; null if not known.
+        keep: Caches a table.
 
     Returns:
         Acknowledged messages that are missing, those that are elsewhere, messages that the journal does not list, and
@@ -317,13 +323,13 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
     """
     from pyspark.sql import functions as sql
 
-    lines, names = read_journal(spark, journal)
-    listed = lines.where("msg_id is not null").cache()
+    lines, names = read_journal(spark, journal, keep)
+    listed = lines.where("msg_id is not null")
     without_id = lines.where("msg_id is null")
     stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
     facing = stored.select(*(sql.col(name).alias(f"stored_{name}") for name in ("msg_id", *PLACE)))
     is_there = _agree([name for name in PLACE[1:] if name in names], "", "stored_")
-    met = (
+    met = keep(
         listed.join(facing, _same_message(names, "", "stored_"), "left")
         .withColumn("is_there", sql.coalesce(is_there, sql.lit(False)))
         .groupBy(*names)
@@ -333,7 +339,6 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
             sql.min("stored_queue_id").alias("stored_queue_id"),
             sql.min("stored_queue_offset").alias("stored_queue_offset"),
         )
-        .cache()
     )
     acknowledged, messages = met.count(), stored.count()
     lost = met.where("copies = 0").select(*names).orderBy("msg_id")
@@ -351,8 +356,8 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
     ]
 
 
-def read_journal(spark: SparkSession, journal: Path) -> tuple[DataFrame, list[str]]:
-    """Reads the recorded receipts of a producer.
+def read_journal(spark: SparkSession, journal: Path, keep: Keep) -> tuple[DataFrame, list[str]]:
+    """Reads the recorded receipts of a producer, once: all counts are of the same lines while a producer adds more.
 
     Empty values, and the texts by which programs write them, are null. Whole numbers may have a fraction of zero, as
     pandas writes a column in which some are missing.
@@ -360,6 +365,7 @@ def read_journal(spark: SparkSession, journal: Path) -> tuple[DataFrame, list[st
     Args:
         spark: The session.
         journal: File or folder, as for `check_journal`.
+        keep: Caches a table.
 
     Returns:
         The lines, and their columns: `msg_id`, and of topic, queue_id and queue_offset those that the file has.
@@ -379,7 +385,7 @@ def read_journal(spark: SparkSession, journal: Path) -> tuple[DataFrame, list[st
             f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(read.columns)}"
         )
     texts = {name: sql.trim(sql.col(f"`{written[name]}`").cast("string")) for name in names}
-    known = read.select(*(sql.when(~text.isin(*NULLS), text).alias(name) for name, text in texts.items()))
+    known = keep(read.select(*(sql.when(~text.isin(*NULLS), text).alias(name) for name, text in texts.items())))
     numbers = {
         name: sql.coalesce(sql.col(name).try_cast("bigint"), sql.col(name).try_cast("double").try_cast("bigint"))
         for name in names

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -294,6 +294,23 @@ def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
             if stage is not None:
                 done, total = done + stage.numCompletedTasks, total + stage.numTasks
     return done, total
+
+
+@contextmanager
+def caches() -> "Generator[Callable[[DataFrame], DataFrame]]":
+    """Gives a function that caches a table until the end of the block; the session may go on after the job."""
+    kept: list[DataFrame] = []
+
+    def keep(frame: "DataFrame") -> "DataFrame":
+        kept.append(frame.cache())
+        return kept[-1]
+
+    try:
+        yield keep
+    finally:
+        for frame in kept:
+            with suppress(Exception):  # a session that has ended has no caches
+                frame.unpersist()
 
 
 def save(frame: "DataFrame", out: Path | None, name: str) -> None:

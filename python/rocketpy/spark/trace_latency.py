@@ -3,7 +3,7 @@
 `spark-submit spark/trace_latency.py --name-server 127.0.0.1:9876 --topic flights --out latency` runs it by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -87,13 +87,19 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch_of([{**record, "at_ms": at_ms} for record, at_ms in zip(records, times, strict=True)], RECORDS)
 
 
-def traced_times(spark: "SparkSession", source: dict[str, object], topics: Sequence[str]) -> "DataFrame":
+def traced_times(
+    spark: "SparkSession",
+    source: dict[str, object],
+    topics: Sequence[str],
+    keep: "Callable[[DataFrame], DataFrame]",
+) -> "DataFrame":
     """Computes the times of sends, deliveries and processing from traces. Duplicate records count once.
 
     Args:
         spark: The session.
         source: Options of the data source, for the topic of the traces.
         topics: Topics of the messages; empty for all.
+        keep: Caches a table.
 
     Returns:
         Columns of `TIMES`; the measures are `sent` (request to acknowledgement), `delivered` (begin of the send to the
@@ -101,7 +107,7 @@ def traced_times(spark: "SparkSession", source: dict[str, object], topics: Seque
     """
     from pyspark.sql import functions as sql
 
-    records = map_batches(spark, trace_records, ddl_of(RECORDS), columns=["body"], **source).distinct().cache()
+    records = keep(map_batches(spark, trace_records, ddl_of(RECORDS), columns=["body"], **source).distinct())
     sends = records.where("step = 'sent'").select(
         "msg_id", "topic", "group", sql.col("at_ms").alias("sent_at_ms"), "cost_ms", "success"
     )
@@ -201,15 +207,15 @@ def run(
     Returns:
         Rows of `latencies`.
     """
-    parts = [] if stored is None else [stored_times(spark, stored)]
-    if traced is not None:
-        parts.append(traced_times(spark, traced, topics))
-    times = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    with job.progress(spark, "latencies"):
-        found = latencies(times).cache()
-        rows = job.rows_of(found)
-        job.save(found.coalesce(1), out, "latencies")
-    found.unpersist()
+    with job.caches() as keep:
+        parts = [] if stored is None else [stored_times(spark, stored)]
+        if traced is not None:
+            parts.append(traced_times(spark, traced, topics, keep))
+        times = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        with job.progress(spark, "latencies"):
+            found = keep(latencies(times))
+            rows = job.rows_of(found)
+            job.save(found.coalesce(1), out, "latencies")
     if out is not None and rows:
         drawn(lambda: draw_latencies(rows, QUANTILES, out / "latencies.png"))
     return rows
