@@ -89,9 +89,9 @@ def test_every_exit_code_of_a_failure_is_documented(request: pytest.FixtureReque
 @pytest.mark.parametrize(
     ("line", "option"),
     [
-        (["produce", "t", "--delay", "nan"], "delay"),
-        (["produce", "t", "--delay", "inf"], "delay"),
-        (["dlq", "resend", "g", "--rate", "nan"], "rate"),
+        (["produce", "t", "--delay", "nan"], "--delay"),
+        (["produce", "t", "--delay", "inf"], "--delay"),
+        (["dlq", "resend", "g", "--rate", "nan"], "--rate"),
     ],
     ids=str,
 )

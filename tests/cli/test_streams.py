@@ -118,6 +118,43 @@ def test_an_error_without_a_standard_error_keeps_its_exit_code(executable: list[
         assert run(executable, streams, "nonsense") == (2, "", "")
 
 
+@pytest.mark.parametrize(
+    ("given", "unbuffered", "order"),
+    [(["-u"], "", "abc"), ([], "1", "abc"), ([], "", "cba")],
+    ids=["argument", "environment", "buffered"],
+)
+def test_an_unbuffered_standard_output_stays_unbuffered(given: list[str], unbuffered: str, order: str):
+    program = """
+import os, sys
+from rocketpy.console import streams
+streams.prepare()
+print("a", end="")
+sys.stdout.buffer.write(b"b")
+os.write(1, b"c")
+"""
+    command = [sys.executable, "-P", *given, "-c", program]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    ended = subprocess.run(command, capture_output=True, timeout=RUN_SECONDS, text=True, env=environment)
+    assert ended.stdout == order, ended.stderr
+
+
+def test_lost_output_is_the_error_of_a_command_that_fails_too():
+    program = """
+import sys
+from rocketpy.console import exits, streams
+streams.prepare()
+with exits.reported():
+    print("findings")
+    raise exits.CommandError("faults found: gaps", exits.ExitCode.MISMATCH)
+"""
+    python = [sys.executable, "-P", "-c", program]
+    code, _, error = run(python, ">/dev/full", PYTHONUNBUFFERED="")
+    check_lines(code, 5, error)
+    assert "error: cannot write standard output: No space left on device; error before: faults found: gaps\n" in error
+    assert run(python, "| true; exit ${PIPESTATUS[0]}", PYTHONUNBUFFERED="")[0] == 9, "a reader that has enough"
+    assert run(python, "")[:2] == (9, "findings\n")
+
+
 def test_produce_without_a_standard_input_is_an_error(names: dict[str, str], executable: list[str]):
     code, _, error = run(executable, "<&-", "produce", names["topic"], "--name-server", names["names"])
     check_lines(code, 5, error)
@@ -140,16 +177,18 @@ def test_output_in_another_charset_has_escapes(charset: str, tag: str, names: di
     ("line", "where"),
     [
         (["produce", "{}"], "topic"),
-        (["produce", "filled", "--tag", "{}"], "tag"),
-        (["produce", "filled", "--key", "{}"], "key"),
+        (["produce", "filled", "--tag", "{}"], "--tag"),
+        (["produce", "filled", "--key", "{}"], "--key"),
         (["consume", "{}"], "topic"),
-        (["consume", "filled", "--group", "{}"], "group"),
+        (["consume", "filled", "--group", "{}"], "--group"),
         (["topic", "create", "{}"], "topic"),
         (["group", "create", "{}"], "group"),
-        (["message", "query", "filled", "--key", "{}"], "key"),
-        (["topic", "list", "--name-server", "{}"], "name-server"),
-        (["server", "folder", "--set", "{}"], "set"),
-        (["broker", "folder", "--name-server", "{}"], "name-server"),
+        (["group", "reset", "readers", "--topic", "{}", "--to", "earliest"], "--topic"),
+        (["message", "query", "filled", "--key", "{}"], "--key"),
+        (["topic", "list", "--name-server", "{}"], "--name-server"),
+        (["server", "folder", "--set", "{}"], "--set"),
+        (["broker", "folder", "--name-server", "{}"], "--name-server"),
+        (["dlq", "resend", "readers", "--to", "{}"], "--to"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )

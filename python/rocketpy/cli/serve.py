@@ -115,7 +115,7 @@ def start(name: str, options: Mapping[str, Any]) -> int:
         The exit code.
     """
     with reported():
-        check_values(options)
+        check_values({flag.name.lower(): options.get(flag.key) for flag in COMMANDS[name].flags})
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)

@@ -18,15 +18,29 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
     """Runs a command so that each failure ends in its error lines and its exit code."""
+    signature = inspect.signature(function)
 
     def run(**options: Any) -> None:
         with reported():
-            check_values(options)
+            check_values({label_of(signature.parameters[name]): value for name, value in options.items()})
             function(**options)
 
     run.__doc__ = function.__doc__
-    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
+
+
+def label_of(parameter: inspect.Parameter) -> str:
+    """Returns what users type for a parameter: `--name-server` of an option, `topic` of an argument.
+
+    Args:
+        parameter: Parameter of a command, with the option or argument of typer in its annotation.
+    """
+    label = parameter.name.replace("_", "-")
+    for mark in getattr(parameter.annotation, "__metadata__", ()):
+        if isinstance(mark, typer.models.OptionInfo):
+            return next((name for name in mark.param_decls or () if name.startswith("--")), f"--{label}").split("/")[0]
+    return label
 
 
 def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None) -> int:

@@ -90,8 +90,13 @@ class CommandError(Exception):
 
 
 def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
-    """Ends the process with the lines `error:` and `hint:` on standard error."""
-    streams.flush()
+    """Ends the process with the lines `error:` and `hint:` on standard error.
+
+    If output is lost, that is the error: a caller that reads the output must not trust it.
+    """
+    lost = streams.flush()
+    if lost is not None:
+        message, code, hint = f"{lost}; error before: {message}", ExitCode.REFUSED, lost.hint
     lines = f"error: {printable(message, keep=LINES)}\nhint: {printable(hint or HINTS[code], keep=LINES)}"
     print(lines, file=sys.stderr, flush=True)
     raise Reported(int(code))
@@ -103,20 +108,19 @@ def check_values(given: Mapping[str, Any]) -> None:
     A path may have any bytes.
 
     Args:
-        given: Values by the names of the parameters.
+        given: Values by the names that users type, such as `--limit`.
 
     Raises:
         CommandError: A value is such a text or number.
     """
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
-            option = name.replace("_", "-")
-            raise CommandError(f"{option} must be a finite number, not {value}", ExitCode.USAGE)
+            raise CommandError(f"{name} must be a finite number, not {value}", ExitCode.USAGE)
         texts = cast("list[object]", value) if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and not is_unicode(text):
                 raise CommandError(
-                    f"{name.replace('_', '-')} is not valid in the charset of the locale: {text}",
+                    f"{name} is not valid in the charset of the locale: {text}",
                     ExitCode.USAGE,
                     NOT_UNICODE,
                 )
@@ -177,6 +181,7 @@ def reported() -> Generator[None, None, None]:
         streams.discard()
         raise SystemExit(int(ExitCode.BROKEN_PIPE)) from None
     except StreamError as error:
+        streams.flush()  # what is left of the same failure
         fail(str(error), ExitCode.REFUSED, error.hint)
     except UnicodeEncodeError as error:
         fail(f"text is not valid Unicode: {error.object}", ExitCode.USAGE, NOT_UNICODE)

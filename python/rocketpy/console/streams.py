@@ -57,26 +57,45 @@ def discard() -> None:
     sys.stdout.flush()
 
 
-def flush() -> None:
-    """Flushes standard output, or discards what cannot be written: for a command that fails anyway."""
+def flush() -> StreamError | None:
+    """Flushes standard output for a command that fails.
+
+    Returns:
+        Why the rest of the output was lost; None if it was written, or if its reader has ended.
+    """
     try:
         sys.stdout.flush()
-    except (StreamError, OSError):
+    except StreamError as error:
         discard()
+        return error
+    except OSError:
+        discard()
+    return None
 
 
 def _writer(given: TextIO | Any, number: int) -> io.TextIOWrapper:
     """A standard stream whose failures are told apart from those of files. `given` is None for a closed one."""
     encoding = "utf-8" if given is None else given.encoding
     is_terminal = os.isatty(number)
-    buffered = io.BufferedWriter(_Descriptor(number))
+    is_unbuffered = getattr(given, "write_through", False)  # python -u, PYTHONUNBUFFERED
+    writer = _Unbuffered if is_unbuffered else io.BufferedWriter
     return io.TextIOWrapper(
-        buffered,
+        writer(_Descriptor(number)),
         encoding=encoding,
         errors="backslashreplace",
         line_buffering=is_terminal or number == ERRORS,
-        write_through=number == ERRORS,
+        write_through=is_unbuffered or number == ERRORS,
     )
+
+
+class _Unbuffered(io.BufferedWriter):
+    """Writes everything at once, in as many calls of the system as it takes."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Writes bytes."""
+        written = super().write(data)
+        self.flush()
+        return written
 
 
 class _Descriptor(io.FileIO):
