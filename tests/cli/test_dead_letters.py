@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from wire import give_up
+from wire import OK, SEND, SEND_MESSAGE, Raw, give_up, request
 
 from rocketpy import Message, Producer
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -75,6 +76,28 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert other not in rocketpy("topic", "list").stdout.split()
     rocketpy("topic", "create", other)
     assert "4 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", other).stdout
+
+
+def test_the_preview_does_not_count_dead_letters_whose_topic_of_origin_is_invalid_or_gone(
+    server, rocketpy, topic: str, group: str
+):
+    origins = ("no topic!", f"{topic}-gone", topic)
+    with Raw(server.ready["broker"]) as broker:
+        for number, name in enumerate(origins):
+            properties = f"UNIQ_KEY\1{topic}-{number}\2RETRY_TOPIC\1{name}\2"
+            fields = {**SEND, "topic": f"%DLQ%{group}", "properties": properties}
+            assert broker.answer(request(SEND_MESSAGE, fields, b"foreign"))["code"] == OK
+
+    def previewed() -> dict[str, bool]:
+        shown = json.loads(rocketpy("dlq", "resend", group, "--json").stdout)
+        return {one["to"]: one["rejected"] is not None for one in shown}
+
+    wait_until(lambda: previewed() == dict(zip(origins, (True, True, False), strict=True)), "all are previewed")
+    preview = rocketpy("dlq", "resend", group).stdout
+    assert "4 dead letters would be sent: add --yes\n2 cannot be sent to their topic of origin" in preview
+    rocketpy("topic", "create", f"{topic}-gone")
+    resent = json.loads(rocketpy("dlq", "resend", group, "--yes", "--json", code=11).stdout)
+    assert (resent["sent"], [one["msg_id"] for one in resent["rejected"]]) == (5, [f"{topic}-0"])
 
 
 def test_what_makes_no_sense_is_named(rocketpy, group: str):

@@ -171,6 +171,7 @@ class DeadLetterCalls(ABC):
                         continue
                     if topic not in there:
                         try:
+                            letter.again(topic)  # checks the name
                             await self.describe_topic(topic)  # the send would make a topic anew that was deleted
                         except InvalidArgumentError as error:  # what another client stored as a topic is not a name
                             yield Resent(letter, topic, None, error)

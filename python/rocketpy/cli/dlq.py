@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin
+from rocketpy import Admin, InvalidArgumentError, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.message import BODY_SHOWN
@@ -125,15 +125,33 @@ def preview(
     admin: Admin, letters: Iterable[DeadLetter], to: str | None, again: bool, as_json: bool, empty: str
 ) -> None:
     """Prints the dead letters that `resend --yes` would send, and how many it would leave out."""
-    rows = [
-        {**row(letter), "to": to or letter.topic, "sent_before": admin.was_resent(letter, to=to)} for letter in letters
-    ]
+    rejections: dict[str, str | None] = {}
+    rows: list[dict[str, Any]] = []
+    for letter in letters:
+        target = to or letter.topic
+        if target is not None and target not in rejections:
+            rejections[target] = rejection_of(admin, letter, target)
+        facts = {"to": target, "sent_before": admin.was_resent(letter, to=to), "rejected": target and rejections[target]}
+        rows.append({**row(letter), **facts})
     output.show(rows, as_json=as_json, empty=empty)
     if rows and not as_json:
         left = sum(one["to"] is None for one in rows)
+        rejected = sum(one["rejected"] is not None for one in rows)
         known = 0 if again else sum(one["sent_before"] is True for one in rows)
-        print(f"{output.counted(len(rows) - known - left, 'dead letter')} would be sent: add --yes")
+        print(f"{output.counted(len(rows) - known - left - rejected, 'dead letter')} would be sent: add --yes")
         print(others(known, left), end="")
+        if rejected:
+            print(f"{rejected:,} cannot be sent to their topic of origin, see `rejected`: --to TOPIC names another one")
+
+
+def rejection_of(admin: Admin, letter: DeadLetter, topic: str) -> str | None:
+    """Returns why a topic takes no dead letter: its name is invalid, or it does not exist. None if it takes them."""
+    try:
+        letter.again(topic)  # checks the name
+        admin.describe_topic(topic)
+    except (TopicNotFoundError, InvalidArgumentError) as error:
+        return str(error)
+    return None
 
 
 def resend(
