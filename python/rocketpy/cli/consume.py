@@ -18,10 +18,11 @@ import typer
 from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.base.clock import monotonic
 from rocketpy.base.names import is_system_topic
+from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
 from rocketpy.console import output
-from rocketpy.console.terminal import printable, shown
+from rocketpy.console.terminal import shown
 
 FOLLOW_SECONDS = 0.2
 """Interval at which --follow without a group checks for newer messages."""

@@ -131,7 +131,11 @@ def preview(
         target = to or letter.topic
         if target is not None and target not in rejections:
             rejections[target] = rejection_of(admin, letter, target)
-        facts = {"to": target, "sent_before": admin.was_resent(letter, to=to), "rejected": target and rejections[target]}
+        facts = {
+            "to": target,
+            "sent_before": admin.was_resent(letter, to=to),
+            "rejected": target and rejections[target],
+        }
         rows.append({**row(letter), **facts})
     output.show(rows, as_json=as_json, empty=empty)
     if rows and not as_json:

@@ -7,12 +7,12 @@ import typer
 from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
+from rocketpy.base.text import printable
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
-from rocketpy.console.terminal import printable
 
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""

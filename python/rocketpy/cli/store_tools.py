@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import store
+from rocketpy.base.text import printable
 from rocketpy.cli.options import Json
 from rocketpy.cli.store import Folder, From, Log, To
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
-from rocketpy.console.terminal import printable
 from rocketpy.store.tools import OnProgress
 
 SHOWN = 20

@@ -11,10 +11,10 @@ from rocketpy import Admin
 from rocketpy.admin.cluster import TopicInfo
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.names import application_topics, is_system_topic
+from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.terminal import printable
 from rocketpy.errors import TopicNotFoundError
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]

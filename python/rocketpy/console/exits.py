@@ -11,9 +11,9 @@ from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from rocketpy.base.text import is_unicode, printable
 from rocketpy.console import streams
 from rocketpy.console.streams import StreamError
-from rocketpy.console.terminal import is_unicode, printable
 
 if TYPE_CHECKING:
     from rocketpy.errors import RocketPyError

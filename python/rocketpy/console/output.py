@@ -22,8 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rocketpy.base.text import printable
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.terminal import printable
 
 STDERR = Console(stderr=True)
 PIPE_WIDTH = 10_000

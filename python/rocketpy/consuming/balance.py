@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 
 from rocketpy import _rocketpy
 from rocketpy.base.clock import monotonic
+from rocketpy.base.failure import loggable
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import check_function
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError
@@ -241,7 +242,7 @@ class Allocating:
             if failure != self._failure or monotonic() - self._failed_at > REMIND_SECONDS:
                 self._failure, self._failed_at = failure, monotonic()
                 text = "balance function of group %s failed for topic %s; the member keeps its queues"
-                logger.exception(text, group, topic)
+                logger.error(text, group, topic, exc_info=loggable(error))
             return
         self._failure = ""
         question.answer(chosen)

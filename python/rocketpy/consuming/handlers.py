@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 
+from rocketpy.base.failure import MAX_TEXT, loggable, text_of, without_bodies
 from rocketpy.base.names import check_type
+from rocketpy.base.text import printable
 from rocketpy.config import duration_seconds
-from rocketpy.console.terminal import printable
 from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -23,16 +22,6 @@ logger = logging.getLogger("rocketpy.client")
 
 THREADS, TASKS = 0, 1
 """Lanes of handlers: called in threads, or run as tasks."""
-
-
-MAX_TEXT = 4096
-"""Maximum number of characters of an error that are read; a dead letter stores 512 bytes."""
-BODY_HEAD = 32
-"""Number of characters by which a body, or its beginning, is recognised in an error."""
-MIN_PLAIN = 8
-"""Minimum length of a body that is recognised without quotes."""
-PYDANTIC_INPUT = re.compile(r", input_value=.*?(?=, input_type=)", re.DOTALL)
-"""Part of the body in the text of pydantic's ValidationError."""
 
 
 class Retry(Exception):  # a handler's choice, no error
@@ -117,52 +106,12 @@ def refuse_awaitable(result: object, name: str = "the handler") -> None:
         raise TypeError(f"{name} returned an awaitable, which is not awaited: write it as `async def`")
 
 
-def text_of(error: BaseException) -> str:
-    """Text of an error, even if its own conversion raises."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
-
-
 def reason_of(error: BaseException, messages: list[ReceivedMessage]) -> str:
     """Type and text of an error for the log and for dead letters: one line, without the bodies of the messages."""
     text = text_of(error)[:MAX_TEXT]
     if isinstance(error, Retry) and error.__cause__ is not None:
         text = f"{text} (from {text_of(error.__cause__)[:MAX_TEXT]})"
-    text = PYDANTIC_INPUT.sub("", text)
-    for message in messages:
-        text = without_body(text, message)
-    return printable(text)
-
-
-def without_body(text: str, message: ReceivedMessage) -> str:
-    """Replaces the body of a message, or its beginning, by `<body>`.
-
-    Quoted forms are replaced at any length. An unquoted body of a few characters may be an ordinary word. A body that
-    the handler parsed and wrote in another form is not recognised.
-    """
-    try:
-        body = message.body[:MAX_TEXT]
-    except Exception:  # a body that cannot be decompressed is in no text
-        return text
-    if not body:
-        return text
-    body = body.removeprefix(b"\xef\xbb\xbf").strip()  # handlers decode and strip
-    plain = body.decode(errors="replace")
-    if not plain:
-        return text
-    forms = [repr(body), repr(plain), f'"{plain}"']
-    if len(plain) >= MIN_PLAIN:
-        forms.append(plain)
-    for form in forms:
-        at = text.find(form[:BODY_HEAD])
-        while at >= 0:
-            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], form, strict=False))
-            length = sum(1 for _ in same)
-            text = f"{text[:at]}<body>{text[at + length :]}"
-            at = text.find(form[:BODY_HEAD], at + len("<body>"))
-    return text
+    return printable(without_bodies(text, messages))
 
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
@@ -185,4 +134,4 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
         return
     text = "handler of topic %s %s message %s, which %s: %.512s"
     which = (work.topic, did, f"{printable(messages[0].msg_id)}{others}", fate, reason)
-    logger.warning(text, *which, exc_info=None if is_redelivered else error)
+    logger.warning(text, *which, exc_info=None if is_redelivered else loggable(error, messages))

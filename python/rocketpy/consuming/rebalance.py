@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from rocketpy.base.clock import monotonic
+from rocketpy.base.failure import loggable
 from rocketpy.base.signature import check_function
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.handlers import is_async, refuse_awaitable
@@ -77,7 +79,8 @@ class Callbacks:
         self.failures += 1
         name = "on_assigned" if change.is_gain else "on_revoked"
         text = "%s of the consumer of group %s failed for %s queues; the call is not repeated"
-        logger.exception(text, name, self._group, len(change.queues))
+        error = sys.exception()
+        logger.error(text, name, self._group, len(change.queues), exc_info=error and loggable(error))
 
 
 def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callbacks | None:

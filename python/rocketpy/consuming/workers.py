@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.base.clock import monotonic
+from rocketpy.base.failure import loggable
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.handlers import TASKS, THREADS, failed, refuse_awaitable
 from rocketpy.consuming.rebalance import tell_of_changes
@@ -243,7 +244,7 @@ class Workers:
             error = raised
         if not self._loop_ends:
             text = "event loop of push consumer %s was stopped by a handler; loop restarted"
-            logger.error(text, self._group, exc_info=error)
+            logger.error(text, self._group, exc_info=error and loggable(error))
 
     def _feed_loop(self) -> None:
         """Takes messages when a task may begin."""
@@ -298,7 +299,7 @@ class Workers:
         del self._running[task]
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a task of push consumer %s failed", self._group, exc_info=error)
+            logger.error("a task of push consumer %s failed", self._group, exc_info=loggable(error))
 
     async def _run_async(self, work: Work) -> None:
         task = asyncio.current_task()

@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.instant import datetime_of
-from rocketpy.console.terminal import printable
+from rocketpy.base.text import printable
 from rocketpy.errors import ClosedError, DedupStoreError, InProgressError, InvalidArgumentError
 
 if TYPE_CHECKING:

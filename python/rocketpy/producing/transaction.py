@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
+from rocketpy.base.failure import MAX_TEXT, loggable, without_bodies
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
+from rocketpy.base.text import printable
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
-from rocketpy.console.terminal import printable
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
 from rocketpy.producing.producer import Producer
 
@@ -320,18 +321,17 @@ def answer_one(
     msg_id = printable(message.msg_id)
     try:
         answered = check(message)
-    except BaseException:  # SystemExit as well: the thread answers for the next message too
-        logger.exception(
-            "check of group %s failed for message %s; the broker will repeat the check-back", group, msg_id
-        )
+    except BaseException as error:  # SystemExit as well: the thread answers for the next message too
+        text = "check of group %s failed for message %s; the broker will repeat the check-back"
+        logger.error(text, group, msg_id, exc_info=loggable(error, [message]))
         return
     try:
         decision = Decision(answered)
     except ValueError:
         text = (
-            "check of group %s must return a rocketpy.Decision, returned %r for message %s; check-back will be repeated"
+            "check of group %s must return a rocketpy.Decision, returned %s for message %s; check-back will be repeated"
         )
-        logger.error(text, group, answered, msg_id)
+        logger.error(text, group, printable(without_bodies(repr(answered)[:MAX_TEXT], [message])), msg_id)
         return
     if decision is Decision.UNKNOWN:
         return
