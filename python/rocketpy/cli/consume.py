@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -127,16 +127,20 @@ def read_on(
 ) -> Iterator[ReceivedMessage | None]:
     """Reads all queues from their positions to their current ends and then, with --follow, new messages.
 
-    With --follow, reading continues, with a notice, when the server or the topic is available again.
+    With --follow, reading continues, with a notice, when the server or the topic is available again. Queues that appear
+    are read from their first message.
 
     Yields:
         Messages, the available ones in the order in which they were stored; None when no more are available now.
     """
-    away = False
+    away, firsts = False, dict[MessageQueue, First]()
     while True:
         try:
             if follow:
-                admin.queues(topic)  # raises for a deleted topic, whose queues would only look empty
+                for queue in admin.queues(topic):  # raises for a deleted topic, whose queues would only look empty
+                    if queue not in positions:
+                        positions[queue] = admin.min_offset(queue)
+                notice_later_queues(admin, positions, firsts, read, is_back=away)
             yield from read_new(admin, positions, read)
             if away:
                 tell_of_return()
@@ -151,6 +155,65 @@ def read_on(
         if not follow:
             return
         time.sleep(FOLLOW_SECONDS)
+
+
+class First(NamedTuple):
+    """First message of a queue."""
+
+    offset: int
+    identity: tuple[str, int] | None
+    """Its `msg_id` and store time; None if the queue is empty."""
+
+    def is_of_other_queue(self, now: "First") -> bool:
+        """Whether the queue that has `now` as its first message is not the one that had this one: offsets only grow."""
+        return now.offset < self.offset or (now.offset == self.offset and self.identity not in (None, now.identity))
+
+
+def notice_later_queues(
+    admin: Admin,
+    positions: dict[MessageQueue, int],
+    firsts: dict[MessageQueue, First],
+    read: Callable[..., RangeReader],
+    *,
+    is_back: bool,
+) -> None:
+    """Corrects the positions in queues of a topic that was created again, or of a store that lost messages.
+
+    Args:
+        admin: Client.
+        positions: Offset of the next message, by queue.
+        firsts: First message of each queue in the last round.
+        read: Opens a reader.
+        is_back: Whether the topic or its server was not available in the last round.
+    """
+    for queue, position in positions.items():
+        end = admin.max_offset(queue)
+        if end == position and queue in firsts and not is_back:
+            continue
+        first = first_of(admin, queue, end, read)
+        if queue in firsts and firsts[queue].is_of_other_queue(first):
+            tell_of_move(queue, "was created again, or its store was replaced", first.offset)
+            positions[queue] = first.offset
+        elif end < position:
+            tell_of_move(queue, f"lost {output.counted(position - end, 'message')} at its end", end)
+            positions[queue] = end
+        firsts[queue] = first
+
+
+def first_of(admin: Admin, queue: MessageQueue, end: int, read: Callable[..., RangeReader]) -> First:
+    """Reads the first message of a queue that ends at `end`."""
+    offset = admin.min_offset(queue)
+    if offset < end:
+        with read(queue, offset, offset + 1, tags="*") as reader:
+            for message in one_by_one(reader):
+                return First(offset, (message.msg_id, message.stored_at_ms))
+    return First(offset, None)
+
+
+def tell_of_move(queue: MessageQueue, cause: str, offset: int) -> None:
+    """Reports on standard error that reading continues at another offset."""
+    text = f"{queue} {cause}; reading continues at offset {offset}"
+    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def tell_of_absence(error: object) -> None:
