@@ -22,6 +22,7 @@ from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
 from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.terminal import shown
 
 FOLLOW_SECONDS = 0.2
@@ -78,8 +79,10 @@ def consume(
         hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {shlex.quote(topic)}` creates it"
     if group is not None:
         with existing(hint):
-            if start is not None:
-                tell_of_a_place(topic, group, start, name_server)
+            with Admin(name_servers=name_server, **WAITING) as admin:
+                queues = readable_queues(admin, topic)
+                if start is not None:
+                    tell_of_a_place(admin, queues, group, start)
             consumer = Consumer(
                 group,
                 topic,
@@ -94,7 +97,7 @@ def consume(
         return
     with Admin(name_servers=name_server, **WAITING) as admin:
         with existing(hint):
-            queues = admin.queues(topic)
+            queues = readable_queues(admin, topic)
         positions = {queue: offset_at(admin, queue, begin) for queue in queues}
         read = functools.partial(
             RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server, **WAITING
@@ -102,11 +105,21 @@ def consume(
         write(read_on(admin, topic, positions, read, follow), form, count)
 
 
-def tell_of_a_place(topic: str, group: str, start: str, name_server: str) -> None:
+def readable_queues(admin: Admin, topic: str) -> list[MessageQueue]:
+    """Returns the queues that a topic has for readers; an error if there is none."""
+    queues = admin.queues(topic)
+    if not queues:
+        raise CommandError(
+            f"topic has no readable queue: {topic}",
+            ExitCode.REFUSED,
+            f"`rocketpy topic describe {shlex.quote(topic)}` shows its queues and permissions",
+        )
+    return queues
+
+
+def tell_of_a_place(admin: Admin, queues: list[MessageQueue], group: str, start: str) -> None:
     """Reports on standard error that `--from` is ignored in queues where the group has committed offsets."""
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        queues = admin.queues(topic)
-        been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
+    been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
     if been:
         text = (
             f"--from {start} is ignored in {been} of {output.counted(len(queues), 'queue')}: group {group} continues "
@@ -277,8 +290,24 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
             elif not follow and monotonic() - last > QUIET_SECONDS:
                 # Quiet may also be a broker that is gone: it is asked, and that is an error then.
                 if not any(consumer.lag().values()):
+                    tell_of_queues_unread(consumer)
                     return
                 last = monotonic()
+
+
+def tell_of_queues_unread(consumer: Consumer) -> None:
+    """Reports on standard error that a member ends without a queue; an error if it could not read its queues."""
+    without = consumer.assignment()
+    if consumer.positions():
+        return
+    if without:
+        raise CommandError(
+            f"no broker of the queues answered within {JOIN_SECONDS:.0f} s: {', '.join(map(str, without[:4]))}",
+            ExitCode.UNAVAILABLE,
+        )
+    cause = "its other members have all queues, or no broker of the queues is registered"
+    text = f"no queue was assigned to this member of group {consumer.group}: {cause}"
+    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def tell_of_contact(state: ConsumerState, away: bool) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin
-from rocketpy.admin.cluster import TopicInfo
+from rocketpy.admin.cluster import TopicBroker, TopicInfo
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.names import application_topics, is_system_topic
 from rocketpy.base.text import printable
@@ -118,13 +118,14 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
         described = admin.describe_topic(topic)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
-    brokers = {broker.broker_name: broker for broker in described.brokers}
+    brokers: dict[str, TopicBroker | None] = {broker.broker_name: broker for broker in described.brokers}
     rows: list[dict[str, Any]] = [
         {
             "broker_name": one.queue.broker_name,
             "queue_id": one.queue.queue_id,
-            "readable": brokers[one.queue.broker_name].readable,
-            "writable": brokers[one.queue.broker_name].writable,
+            # A broker may report a queue that its route lacks.
+            "readable": (broker := brokers.get(one.queue.broker_name)) and broker.readable,
+            "writable": broker and broker.writable,
             "min_offset": one.min_offset,
             "max_offset": one.max_offset,
             "messages": one.max_offset - one.min_offset,
@@ -132,6 +133,12 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
         }
         for one in described.queues
     ]
+    if not rows:
+        raise CommandError(
+            f"no broker in the route of topic {topic} reports a queue of it",
+            ExitCode.NOT_FOUND,
+            "`rocketpy cluster list` shows the brokers; a broker may have left, or its clients may lack permissions",
+        )
     if as_json:
         for row in rows:
             row["attributes"] = attributes.get(row["broker_name"], {})

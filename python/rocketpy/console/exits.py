@@ -76,6 +76,10 @@ NOT_UNICODE = "write it as UTF-8: in a UTF-8 locale, or with the environment var
 """Hint for text with bytes that the charset of the locale lacks."""
 
 
+OTHER_SERVER = "check --name-server: a server of another kind or version may listen there; see the log of that server"
+"""Hint for an answer that is not one of the protocol."""
+
+
 class Reported(SystemExit):
     """Ends the process after its error lines are printed."""
 
@@ -165,13 +169,15 @@ def code_of(error: "RocketPyError") -> ExitCode:
 @contextlib.contextmanager
 def reported() -> Generator[None, None, None]:
     """Turns an exception of a command into error lines and an exit code."""
-    from rocketpy.errors import RocketPyError
+    from rocketpy.errors import ProtocolError, RocketPyError
 
     try:
         yield
         sys.stdout.flush()
     except CommandError as error:
         fail(str(error), error.code, error.hint)
+    except ProtocolError as error:
+        fail(str(error), code_of(error), error.hint or OTHER_SERVER)
     except RocketPyError as error:
         fail(str(error), code_of(error), error.hint)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from rocketpy.base.arrow import import_optional, import_polars, import_pyarrow
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, column_list, name_server_list, text_list
 from rocketpy.base.options import takes_options
+from rocketpy.base.text import printable
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.consuming.balance import allocating, assigned
 from rocketpy.consuming.rebalance import Telling, callbacks
@@ -93,6 +94,11 @@ class BrokerContact:
     """Time of the first failed call; None while the broker answers."""
     last_error: str | None
     """Error of the latest failed call; None while the broker answers."""
+
+    def __post_init__(self) -> None:
+        """Escapes what the error quotes from a server."""
+        if self.last_error is not None:
+            object.__setattr__(self, "last_error", printable(self.last_error))
 
 
 @dataclass(frozen=True, slots=True)
