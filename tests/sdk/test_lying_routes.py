@@ -4,70 +4,18 @@ Left out are members of a route without readable queues: they wait for one.
 """
 
 import asyncio
-import itertools
-import json
 import threading
 
 import pytest
-from wire import GET_ROUTE, ScriptedPeer
+from lying import BODIES, LIES, WITHOUT_QUEUES, filled_topic, lying_name_server
 
 import rocketpy
 from rocketpy.cli import consume, main
 from rocketpy.testing import PATIENCE_SECONDS, fresh_name
 from waiting import wait_until
 
-BODIES = [b"body %d" % number for number in range(5)]
 SOON = {"api_timeout": 1, "connect_timeout": 1}
 JOINING = {**SOON, "start": "earliest", "unreachable_timeout": 0.5}
-
-
-def broker_data(name, *addresses):
-    numbers = {str(number): address for number, address in enumerate(addresses)}
-    return {"cluster": "c", "brokerName": name, "brokerAddrs": numbers}
-
-
-def queue_data(name, queues=1, write_queues=None):
-    write_queues = queues if write_queues is None else write_queues
-    return {
-        "brokerName": name,
-        "readQueueNums": queues,
-        "writeQueueNums": write_queues,
-        "perm": 6,
-        "topicSysFlag": 0,
-    }
-
-
-def route_of(brokers, queues):
-    return json.dumps({"brokerDatas": brokers, "queueDatas": queues, "filterServerTable": {}}).encode()
-
-
-def one(address, queues=1):
-    return route_of([broker_data("broker-a", address)], [queue_data("broker-a", queues)])
-
-
-def changing(real, dead):
-    routes = itertools.cycle([one(real, 3), one(dead), one(real), one(real, 2)])
-    return lambda: next(routes)
-
-
-LIES = {
-    "dead_port": lambda real, dead: lambda: one(dead),
-    "broker_without_the_topic": lambda real, dead: lambda: one(real).replace(b"broker-a", b"broker-z"),
-    "more_queues": lambda real, dead: lambda: one(real, 9),
-    "negative_queues": lambda real, dead: lambda: one(real, -1),
-    "huge_queues": lambda real, dead: lambda: one(real, 2**31 - 1),
-    "two_masters": lambda real, dead: (
-        lambda: route_of(
-            [broker_data("broker-a", dead), broker_data("broker-a", real)],
-            [queue_data("broker-a"), queue_data("broker-a")],
-        )
-    ),
-    "queues_without_a_broker": lambda real, dead: lambda: route_of([], [queue_data("broker-a")]),
-    "broker_without_queues": lambda real, dead: lambda: route_of([broker_data("broker-a", real)], []),
-    "not_an_address": lambda real, dead: lambda: one("no address\x1b"),
-    "not_json": lambda real, dead: lambda: b"{",
-    "changing": changing,
-}
 
 
 def polled(consumer):
@@ -138,50 +86,27 @@ COMMANDS = {
     "topic_describe": ("topic", "describe", "{topic}"),
     "message_query": ("message", "query", "{topic}", "--key", "k"),
 }
-WAITS_FOR_QUEUES = ("queues_without_a_broker", "broker_without_queues")
 
 
-@pytest.fixture
-def topic(rocketpy_server):
-    """A topic of one queue with messages."""
-    name = fresh_name("lied")
-    with rocketpy_server.admin() as admin, rocketpy_server.producer(fresh_name("fill")) as producer:
-        admin.create_topic(name, queues=1)
-        producer.send_many([rocketpy.Message(name, body, keys=["k"]) for body in BODIES])
-    return name
+@pytest.mark.parametrize("lie", LIES)
+def test_clients_read_everything_or_raise_an_error(rocketpy_server, lie):
+    topic, ended = filled_topic(rocketpy_server), {}
 
-
-@pytest.fixture
-def liar(request, rocketpy_server, free_port):
-    """Address of a name server with the routes of a lie."""
-    told, lock = LIES[request.param](rocketpy_server.broker, f"127.0.0.1:{free_port}"), threading.Lock()
-
-    def answer(_):
-        with lock:
-            return {}, told()
-
-    with ScriptedPeer({GET_ROUTE: answer}, lambda _: None) as peer:
-        yield peer.address
-
-
-@pytest.mark.parametrize(("liar", "lie"), [(lie, lie) for lie in LIES], indirect=["liar"], ids=list(LIES))
-def test_clients_read_everything_or_raise_an_error(liar, lie, topic):
-    ended = {}
-
-    def run(name):
+    def run(name, address):
         try:
-            ended[name] = CLIENTS[name](liar, topic)
+            ended[name] = CLIENTS[name](address, topic)
         except rocketpy.RocketPyError as error:
             ended[name] = error
         except BaseException as defect:
             ended[name] = repr(defect)
 
-    names = [name for name in CLIENTS if not (lie in WAITS_FOR_QUEUES and name in MEMBERS)]
-    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+    names = [name for name in CLIENTS if not (lie in WITHOUT_QUEUES and name in MEMBERS)]
+    with lying_name_server(lie, rocketpy_server) as address:
+        threads = [threading.Thread(target=run, args=(name, address), daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
     assert ended.keys() == set(names), "all have ended"
     for name, end in ended.items():
         if isinstance(end, rocketpy.RocketPyError):
@@ -190,13 +115,17 @@ def test_clients_read_everything_or_raise_an_error(liar, lie, topic):
             assert set(BODIES) <= set(end), (name, end)
 
 
-@pytest.mark.parametrize("liar", LIES, indirect=True)
+@pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_print_everything_or_end_with_an_error_and_a_hint(liar, topic, name, monkeypatch, capsysbinary):
+def test_commands_print_everything_or_end_with_an_error_and_a_hint(
+    rocketpy_server, lie, name, monkeypatch, capsysbinary
+):
     monkeypatch.setattr(consume, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(consume, "JOIN_SECONDS", 1)
+    topic = filled_topic(rocketpy_server)
     arguments = [one.format(topic=topic) for one in COMMANDS[name]]
-    code = main(["--timeout", "1", *arguments, "--name-server", liar])
+    with lying_name_server(lie, rocketpy_server) as address:
+        code = main(["--timeout", "1", *arguments, "--name-server", address])
     out, err = capsysbinary.readouterr()
     if code:
         assert err.count(b"error: ") == err.count(b"hint: ") == 1, err

@@ -6,6 +6,7 @@ its server is stopped stands in for a power cut.
 
 import json
 import logging
+import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +235,43 @@ def test_a_log_that_lost_its_end_and_has_grown_again(rocketpy_server_factory, tm
     assert read_all(reader(failOnDataLoss="false"), as_kept(end))[0] == sorted(LATER + NEW)
     repeated = rows_of(reader(failOnDataLoss="false"), as_kept(end))
     assert repeated == sorted(OLD[:60]), "what is left of the batch"
+
+
+@pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
+def test_a_lost_store_fails_a_stream_or_is_read_from_its_beginning(rocketpy_server_factory, tmp_path, caplog, count):
+    """An empty store takes its place, at the same addresses."""
+    topic, store = fresh_name("lost"), tmp_path / "lost"
+    server = rocketpy_server_factory(store)
+
+    def create_and_send(bodies):
+        with server.admin() as admin, server.producer(fresh_name()) as producer:
+            admin.create_topic(topic, queues=1)
+            producer.send_many([rocketpy.Message(topic, body) for body in bodies])
+
+    def reader(**options):
+        door = {"name_server": server.name_server, "retry_timeout": "0s"}
+        return RocketPyStreamReader({**door, "topic": topic, **options}, SCHEMA)
+
+    create_and_send(OLD)
+    running = reader(failOnDataLoss="false")
+    bodies, end = read_all(running)
+    assert bodies == sorted(OLD)
+    server.stop()
+    shutil.rmtree(store)
+    server.start()
+    create_and_send(NEW[:count])
+    said = (
+        "has another message before offset 90"
+        if count > len(OLD)
+        else "60 messages of .* are missing, offsets 30 to 90"
+    )
+    with pytest.raises(OffsetError, match=said):
+        next_end(reader(), as_kept(end))
+    for lenient in (running, reader(failOnDataLoss="false")):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "rocketpy.spark"):
+            assert read_all(lenient, as_kept(end))[0] == sorted(NEW[:count])
+        assert "may be lost" in caplog.text
 
 
 def rows(batch):

@@ -165,7 +165,7 @@ def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
         The queue offset of the oldest message, and the one after the newest, by queue.
 
     Raises:
-        TopicNotFoundError: A topic does not exist.
+        TopicNotFoundError: A topic does not exist, or has no queues now.
     """
     starts: Offsets = {}
     ends: Offsets = {}
@@ -184,7 +184,10 @@ def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
 
     with Admin(options.name_server) as admin:
         for topic in options.topics:
-            for info in admin.describe_topic(topic).queues:
+            infos = admin.describe_topic(topic).queues
+            if not infos:
+                raise TopicNotFoundError(f"no broker has queues of the topic now: {topic}", retryable=True)
+            for info in infos:
                 starts[info.queue], ends[info.queue] = info.min_offset, info.max_offset
     return starts, ends
 
