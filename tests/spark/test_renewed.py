@@ -274,6 +274,29 @@ def test_a_lost_store_fails_a_stream_or_is_read_from_its_beginning(rocketpy_serv
         assert "may be lost" in caplog.text
 
 
+@pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
+def test_an_archive_of_a_lost_store_is_not_continued(spark, rocketpy_server_factory, tmp_path, count):
+    topic, store = fresh_name("lost"), tmp_path / "lost"
+    server = rocketpy_server_factory(store)
+
+    def create_and_send(bodies):
+        with server.admin() as admin, server.producer(fresh_name()) as producer:
+            admin.create_topic(topic, queues=1)
+            producer.send_many([rocketpy.Message(topic, body) for body in bodies])
+
+    create_and_send(OLD)
+    options = ArchiveOptions(str(tmp_path / "out"), (topic,), name_server=server.name_server)
+    before = ArchiveJob(spark, options, quiet).run()
+    server.stop()
+    shutil.rmtree(store)
+    server.start()
+    create_and_send(NEW[:count])
+    for refused in (lambda: ArchiveJob(spark, options, quiet).run(), lambda: plan_rows(options)):
+        with pytest.raises(OffsetError, match=rf"{topic}@.*#0 "):
+            refused()
+    assert options.archive().manifest(before.ends) == before
+
+
 def rows(batch):
     from rocketpy.base.arrow import pyarrow_batch
 
