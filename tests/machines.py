@@ -1,4 +1,4 @@
-"""Machines, as far as the network goes: each a network namespace with an address of its own, all at one switch."""
+"""Simulated machines: network namespaces with an IP address each, connected by one switch."""
 
 import contextlib
 import os
@@ -18,9 +18,9 @@ def ip(*arguments: str) -> str:
 
 
 class Machines:
-    """Namespaces by their address, and the one of their switch.
+    """Network namespaces, one for each IP address, and one for the switch.
 
-    Without root or without `ip` the test is skipped, which fails in CI.
+    Skips the test without root or without the command `ip`; CI counts a skip as a failure.
     """
 
     def __init__(self, addresses: Iterable[str]) -> None:
@@ -54,24 +54,24 @@ class Machines:
 
     def __exit__(self, *_: object) -> None:
         for name in [*self.names.values(), self.switch]:
-            with contextlib.suppress(subprocess.CalledProcessError):  # it was not made
+            with contextlib.suppress(subprocess.CalledProcessError):  # it does not exist
                 ip("netns", "delete", name)
 
     def on(self, address: str) -> list[str]:
-        """What stands before a command that is to run there. What it mounts, only its children see."""
+        """Returns the prefix of a command that runs on a machine. Only its children see what it mounts."""
         return ["ip", "netns", "exec", self.names[address]]
 
     def set_link(self, address: str, state: str) -> None:
-        """`down`: nothing goes to this machine or comes from it, and nobody is told."""
+        """Sets the link of a machine: `down` drops all packets to and from it; no connection is closed."""
         ip("-n", self.names[address], "link", "set", DEVICE, state)
 
     def swallow(self, frm: str, to: str, *, swallows: bool) -> None:
-        """Loses what one machine sends to another."""
+        """Drops the packets from one machine to another, or stops dropping them."""
         ip("-n", self.names[frm], "route", "add" if swallows else "delete", "blackhole", to)
 
     def kill_all(self) -> None:
-        """Ends all processes of the machines."""
+        """Kills all processes on the machines."""
         while pids := [pid for name in self.names.values() for pid in ip("netns", "pids", name).split()]:
-            for pid in pids:  # until none is left: they start others meanwhile
+            for pid in pids:  # repeated, because they may start others before they end
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the jobs are tested on: the first of the real flights, in a topic of the shared server."""
+"""Messages for tests of Spark jobs: the first 2,000 flights of 2013, in a topic of the shared server."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ FLIGHTS = 2_000
 
 
 def flights(count: int = FLIGHTS) -> Flights:
-    """The first flights of 2013."""
+    """Reads the first flights of 2013."""
     frame = pandas.read_csv(folder() / "flights.csv.zip", nrows=count)
     return Flights(frame=frame, airlines={}, airports=pandas.DataFrame())
 
 
 def send_flights(server: rocketpy.Server, topic: str, count: int = FLIGHTS, queues: int = 4) -> list[rocketpy.Receipt]:
-    """Sends them to a new topic, each aircraft's in order, and waits until the store's files have them."""
+    """Sends flights to a new topic, in order for each aircraft, and waits until the store's files contain them."""
     with server.admin() as admin, server.producer("flights") as producer:
         admin.create_topic(topic, queues=queues)
         receipts = [one for messages in flights(count).messages(topic, count) for one in producer.send_many(messages)]
@@ -29,7 +29,7 @@ def send_flights(server: rocketpy.Server, topic: str, count: int = FLIGHTS, queu
 
 
 def wait_for_receipts(server: rocketpy.Server, receipts: list[rocketpy.Receipt]) -> None:
-    """Waits until the files of a store lead to acknowledged messages."""
+    """Waits until the consume queue files of a store contain the acknowledged messages."""
     ends: dict[rocketpy.MessageQueue, int] = {}
     for receipt in receipts:
         ends[receipt.queue] = max(ends.get(receipt.queue, 0), receipt.queue_offset + 1)
@@ -38,7 +38,7 @@ def wait_for_receipts(server: rocketpy.Server, receipts: list[rocketpy.Receipt])
 
 
 def run(main: Any, capsys: Any, *arguments: object) -> tuple[int, Any]:
-    """Runs a job as its command line does; returns the exit code and what it printed as JSON."""
+    """Runs the command line of a job with `--json`; returns the exit code and the JSON, or the error text."""
     capsys.readouterr()
     code = main([*map(str, arguments), "--json"])
     printed = capsys.readouterr()
@@ -46,7 +46,7 @@ def run(main: Any, capsys: Any, *arguments: object) -> tuple[int, Any]:
 
 
 def journal(receipts: list[rocketpy.Receipt], path: Path) -> Path:
-    """Writes what a producer would note of its receipts."""
+    """Writes receipts as the JSON lines of a producer's journal."""
     lines = [
         {
             "topic": one.queue.topic,

@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread brings about."""
+"""Waits for conditions that other threads or processes fulfil."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ PACE_SECONDS = 0.01
 
 
 class Runs(Protocol):
-    """A process, or what looks like one."""
+    """A process, or an object with the same two members."""
 
     @property
     def returncode(self) -> int | None: ...
@@ -25,7 +25,7 @@ def wait_until(
     process: Runs | None = None,
     seconds: float = 300,
 ) -> None:
-    """Asks until something holds; fails when `process` ends before, or after `seconds`."""
+    """Checks a condition until it is true; fails if `process` ends first, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert process is None or process.poll() is None, f"{what}: the process ended with {process.returncode}"
@@ -34,7 +34,7 @@ def wait_until(
 
 
 def wait_for_files(folder: str | Path, queue: rocketpy.MessageQueue, end: int) -> None:
-    """Waits until the files of a queue lead to its messages before `end`, some 20 ms after they were acknowledged."""
+    """Waits until the files of a queue contain its messages before `end`: about 20 ms after the acknowledgement."""
 
     def is_there() -> bool:
         topics = rocketpy.StoreReader(folder).topics()
@@ -45,7 +45,7 @@ def wait_for_files(folder: str | Path, queue: rocketpy.MessageQueue, end: int) -
 
 
 def moment_between() -> float:
-    """A point in time after what is stored by now and before what is stored from now on, in a store's milliseconds."""
+    """Returns a time after the store times of all present messages and before those of all later ones, in seconds."""
     began_ms = time.time_ns() // 1_000_000
     wait_until(lambda: time.time_ns() // 1_000_000 > began_ms + 1)
     moment = time.time()
@@ -54,7 +54,7 @@ def moment_between() -> float:
 
 
 def start_when_unlocked(server: rocketpy.Server) -> rocketpy.Server:
-    """Starts a server on a store that an earlier server of this process is still closing behind the test's back."""
+    """Starts a server on a store that an earlier server of this process is still closing in the background."""
 
     def starts() -> bool:
         try:
