@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rocketpy.base.text import printable
 
@@ -98,9 +98,10 @@ class _Copies:
         copy.__traceback__ = error.__traceback__
         copy.__cause__, copy.__context__ = self._linked(error.__cause__), self._linked(error.__context__)
         copy.__suppress_context__ = error.__suppress_context__
-        notes = getattr(error, "__notes__", None)
-        for note in notes[:MAX_LINKS] if isinstance(notes, list) else ():
-            copy.add_note(self._safe(str(note)))
+        notes: object = getattr(error, "__notes__", None)
+        if isinstance(notes, list):
+            for note in cast("list[object]", notes)[:MAX_LINKS]:
+                copy.add_note(self._safe(str(note)))
         return copy
 
     def _linked(self, error: BaseException | None) -> BaseException | None:
@@ -109,15 +110,16 @@ class _Copies:
         return None if len(self._made) >= MAX_LINKS else self.of(error)
 
     def _bare(self, error: BaseException) -> BaseException:
-        kind = type(error)
+        kind, text = type(error), text_of(error)
         names = {"__module__": str(kind.__module__), "__qualname__": kind.__qualname__}
         if isinstance(error, BaseExceptionGroup):
-            members = [copy for one in error.exceptions if (copy := self._linked(one)) is not None]
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            members = [copy for one in group.exceptions if (copy := self._linked(one)) is not None]
             if members:
                 made: type[BaseException] = type(kind.__name__, (BaseExceptionGroup,), names)
-                return made(self._safe(error.message), members)
+                return made(self._safe(group.message), members)
         made = type(kind.__name__, (Exception,), names)
-        return made(self._safe(text_of(error).removeprefix(kind.__name__).removeprefix(": ")))
+        return made(self._safe(text.removeprefix(kind.__name__).removeprefix(": ")))
 
     def _safe(self, text: str) -> str:
         return printable(without_bodies(text[:MAX_TEXT], self._messages))
