@@ -72,6 +72,7 @@ impl ClockSteps {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
+        assert!(sure_end <= end, "a clock steps between two looks at the log: {sure_end}, {end}");
         state.steps.push_back(Step { sure_end, end, by_ms });
         if state.steps.len() > MAX_STEPS {
             state.steps.pop_front();

@@ -374,7 +374,13 @@ impl<W: Waiter> State<W> {
     fn check_room(&mut self, held: &Held<W>, bytes: usize, limits: HeldLimits) -> Result<(), NoRoom> {
         let kind = kind_of(&held.waiter);
         let usage = *self.usage(kind);
-        let free = limits.requests.saturating_sub(usage.requests);
+        let Usage { requests, bytes: held_bytes } = usage;
+        assert!(requests <= limits.requests, "held requests are within their limit: {requests}");
+        assert!(
+            held_bytes <= limits.bytes,
+            "the bytes of held requests are within their limit: {held_bytes}"
+        );
+        let free = limits.requests - requests;
         let of_connection =
             self.by_connection.get(&(held.reply.connection().id(), kind)).map_or(0, BTreeSet::len);
         if free == 0 || of_connection >= free.max(OF_ANY_CONNECTION) {

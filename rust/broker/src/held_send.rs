@@ -90,12 +90,17 @@ impl Waiting {
     fn insert(&mut self, held: HeldSend) {
         // Two connections may get here in another order than that of their records in the log.
         let behind = self.sends.iter().rev().take_while(|other| other.end > held.end).count();
-        self.sends.insert(self.sends.len() - behind, held);
+        let (at, end) = (self.sends.len() - behind, held.end);
+        self.sends.insert(at, held);
+        let next = self.sends.get(at + 1).map_or(end, |next| next.end);
+        assert!(end <= next, "held sends are in the order of their records: {end} before {next}");
     }
 
     fn take_covered(&mut self, reached: PhysicalOffset) -> Vec<HeldSend> {
         let count = self.sends.partition_point(|held| held.end <= reached);
-        let covered = self.sends.drain(..count).collect();
+        let covered: Vec<HeldSend> = self.sends.drain(..count).collect();
+        let last = covered.last().map(|held| held.end);
+        assert!(last <= Some(reached), "no send is answered before its record is covered: {last:?}");
         let next = self.sends.front().map(|held| held.end);
         assert!(
             next.is_none_or(|next| next > reached),

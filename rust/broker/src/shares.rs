@@ -67,18 +67,24 @@ impl Shares {
     /// [`NoPlace`].
     pub(crate) fn take(self: &Arc<Self>, client: u64) -> Result<Place, NoPlace> {
         let mut state = self.state.lock();
-        let free = self.limit - state.taken;
+        let State { taken, .. } = *state;
+        assert!(taken <= self.limit, "no more places are taken than there are: {taken} of {}", self.limit);
+        let free = self.limit - taken;
         if free == 0 {
             return Err(NoPlace::All);
         }
         let share = (free / self.bounds.part).max(1);
         let known = state.clients.get(&client);
         let (taken, window) = known.map_or((0, self.bounds.most), |known| (known.taken, known.window));
+        let most = self.bounds.most;
+        assert!((1..=most).contains(&window), "the window of a client has 1 to {most} places: {window}");
         if taken >= share.min(window) {
             return Err(NoPlace::OfClient { taken });
         }
         state.clients.entry(client).or_insert(Client { taken, window, is_gone: false }).taken += 1;
         state.taken += 1;
+        let all = state.taken;
+        assert!(taken < all, "the places of a client are among those that are taken: {taken} of {all}");
         Ok(Place { shares: self.clone(), client, is_answered: None })
     }
 

@@ -173,7 +173,12 @@ impl Progress {
         let mut offset_table = self.file.offset_table.clone();
         for (number, level) in (1..).zip(&mut self.levels) {
             while let Some(pending) = level.pending.front().filter(|pending| pending.end <= flushed) {
-                level.durable = pending.next;
+                let (before, next) = (level.durable, pending.next);
+                assert!(
+                    before <= next,
+                    "what is durable of a delay level never goes back: {next} after {before}"
+                );
+                level.durable = next;
                 level.pending.pop_front();
             }
             let Level { durable, next, .. } = *level;

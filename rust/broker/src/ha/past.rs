@@ -392,6 +392,7 @@ impl<D: Disk> Past<D> {
         let (start, end) = (store.min_physical_offset(), store.max_physical_offset());
         let from = PhysicalOffset(end.get().saturating_sub(TAIL_BYTES)).max(start);
         let from = if end > start { from.max((end - 1).block_start(file_bytes)) } else { from };
+        assert!(start <= from && from <= end, "the tail of a log lies within it: {start}, {from}, {end}");
         let tail = match crc_of(store, from, end)? {
             Some(crc) if from < end => Some(Tail { from, crc }),
             _ => None,
@@ -557,6 +558,7 @@ fn crc_of<D: Disk>(
             Some(bytes) if !bytes.is_empty() => {
                 hasher.update(&bytes);
                 from += bytes.len() as u64;
+                assert!(from <= end, "a checksum of the log covers no byte past its end: {from} of {end}");
             }
             _ => return Ok(None),
         }

@@ -163,7 +163,9 @@ async fn take_from(
         let epochs = Epochs::from_json(epochs).ok_or(NotCopied::NoEpochs)?;
         past.adopt(&epochs)?;
         append(store, end, answer.body).await?;
-        info!(address, end = %store.max_physical_offset(), "copying the end of the log from a slave");
+        let after = store.max_physical_offset();
+        assert!(end < after, "each answer of a slave makes the log longer: {after} after {end}");
+        info!(address, end = %after, "copying the end of the log from a slave");
     }
 }
 

@@ -93,7 +93,9 @@ impl MinuteRates {
         self.gets.write().retain(|_, topics| {
             topics.retain(|_, gets| {
                 let total = *gets.total.get_mut();
-                push(&mut gets.spans, total - std::mem::replace(&mut gets.before, total));
+                let before = std::mem::replace(&mut gets.before, total);
+                assert!(before <= total, "counts of pulled messages only grow: {total} after {before}");
+                push(&mut gets.spans, total - before);
                 !is_idle(&gets.spans)
             });
             !topics.is_empty()

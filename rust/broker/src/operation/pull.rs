@@ -268,6 +268,11 @@ impl Pulls {
     pub(crate) fn outcome(&self, pull: &Pull, fetch: Fetch, hold: Option<Duration>) -> Outcome {
         let (count, most) = (fetch.count, pull.limits.max_messages);
         assert!(count <= most, "a pull returns at most the requested number of messages: {count} of {most}");
+        let (next, offset) = (fetch.next_offset.to_wire(), pull.offset);
+        assert!(
+            count == 0 || offset < next,
+            "a pull continues after the messages that it returns: {offset}, {next}"
+        );
         let status = status_of(fetch.status, pull.offset);
         let next = Next::after(&self.ground, &self.master, pull.sources, status, pull.offset, &fetch);
         if let Some(patience) = hold.filter(|patience| !patience.is_zero())

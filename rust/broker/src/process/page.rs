@@ -41,6 +41,8 @@ impl Page {
         if self.from + page.len() + 1 == total && page.len() > 1 {
             page.pop();
         }
+        let (count, most) = (page.len(), self.max_entries);
+        assert!(count <= most, "a page has at most the requested number of entries: {count} of {most}");
         *table = page.into_iter().map(|(_, entry)| entry).collect();
         i32::try_from(total).unwrap_or(i32::MAX)
     }

@@ -93,6 +93,9 @@ impl SendsToNewTopics {
         let mut state = self.state.lock();
         let bytes = state.bytes;
         assert!(!state.by_topic.is_empty() || bytes == 0, "no bytes are counted when no send waits: {bytes}");
+        assert!(bytes <= MAX_BYTES, "the bytes of sends that wait for their topics have a bound: {bytes}");
+        let (shown, topics) = (self.topics.load(Ordering::Relaxed), state.by_topic.len());
+        assert_eq!(shown, topics, "each topic with waiting sends is counted once");
         if state.bytes + send.bytes() > MAX_BYTES {
             let refusal = Refusal::TooManyWaitForTopics { bytes: state.bytes };
             return Err(Box::new((send, refusal)));

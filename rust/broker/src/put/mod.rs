@@ -334,8 +334,9 @@ fn append_batch<'a>(
         return Err(Refusal::BatchToRetryTopic { topic: topic.clone() });
     }
     check_batched(parsed.feature)?;
-    let mut may_have_crc = false;
+    let (mut may_have_crc, mut messages) = (false, 0);
     for item in batch::items(message.body) {
+        messages += 1;
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
         let of_item = parse(item.properties, origin, message.delay);
         check_batched(of_item.feature)?;
@@ -352,6 +353,7 @@ fn append_batch<'a>(
         places.last().is_some_and(|last| *last < end),
         "a batch that is stored has a record before {end}"
     );
+    assert_eq!(places.len(), messages, "each message of a batch has its record");
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.first_queue_offset,

@@ -232,6 +232,8 @@ impl Registration {
     fn has_failed(&self, reason: String) {
         let mut schedule = self.schedule.lock();
         let (retry, name_server) = (schedule.retry, &self.link.address);
+        let longest = self.identity.period.max(FIRST_RETRY);
+        assert!(retry <= longest, "no pause between two tries to register exceeds the period: {retry:?}");
         let retry_in_ms = retry.as_millis() as u64;
         if schedule.has_failed && schedule.reason == reason {
             debug!(name_server, reason, retry_in_ms, "name server still rejects the registration");

@@ -275,8 +275,9 @@ impl ClientTable {
         consumer_group: Option<&str>,
     ) -> bool {
         let mut state = self.state.write();
+        let mut had_entered = false;
         if let Some(groups) = state.by_connection.get_mut(&connection_id) {
-            producer_group.map(|group| groups.producer.remove(group));
+            had_entered = producer_group.is_some_and(|group| groups.producer.remove(group).is_some());
             consumer_group.map(|group| groups.consumer.remove(group));
             if groups.producer.is_empty()
                 && let Some(client_id) = groups.producer_id.take()
@@ -285,6 +286,10 @@ impl ClientTable {
             }
         }
         let has_left = producer_group.is_some_and(|group| state.remove_producer(group, connection_id));
+        assert_eq!(
+            has_left, had_entered,
+            "a producer is a member of the groups that it entered: {producer_group:?}"
+        );
         let is_change = consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id));
         drop(state);
         if has_left {
@@ -431,14 +436,18 @@ impl ClientTable {
 
     pub(crate) fn producer_group(&self, group: &str) -> Vec<Member> {
         let state = self.state.read();
-        state.producers.get(group).into_iter().flat_map(|members| members.values().cloned()).collect()
+        let Some(members) = state.producers.get(group) else { return Vec::new() };
+        assert!(!members.is_empty(), "a producer group in the table has a member: {group}");
+        members.values().cloned().collect()
     }
 
     /// The youngest open connection of a client that is in a producer group.
     #[doc(alias = "findChannel")]
     pub(crate) fn producer_connection(&self, client_id: &str) -> Option<Arc<Connection>> {
         let state = self.state.read();
-        let mut connections = state.producer_connections.get(client_id)?.values().rev();
+        let connections = state.producer_connections.get(client_id)?;
+        assert!(!connections.is_empty(), "a producer in the table has a connection: {client_id}");
+        let mut connections = connections.values().rev();
         connections.find(|connection| connection.is_open()).cloned()
     }
 
@@ -553,6 +562,7 @@ impl ConsumerGroup {
         self.subscribed_since.retain(|topic, _| wanted.contains(topic.as_str()));
         let (kept, named) = (self.subscriptions.len(), wanted.len());
         assert_eq!(kept, named, "a group subscribes to the topics of its last heartbeat");
+        assert_eq!(self.subscribed_since.len(), kept, "the start of each subscription of a group is known");
         changed || self.subscriptions.len() != before
     }
 }

@@ -128,7 +128,12 @@ impl<K: Kept> GroupCommit<K> {
         change: impl FnOnce(&mut K::State, Result<(), NoRoomToWait>) -> Result<(T, Wait), E>,
     ) -> Result<(T, Option<Written>), E> {
         let mut inner = self.inner.lock();
-        let is_full = inner.current.len() + inner.next.len() >= MAX_WAITING;
+        let waiting = inner.current.len() + inner.next.len();
+        assert!(
+            inner.is_running || waiting == 0,
+            "requests wait for a file only while its writer runs: {waiting}"
+        );
+        let is_full = waiting >= MAX_WAITING;
         let room = if is_full { Err(NoRoomToWait { limit: MAX_WAITING }) } else { Ok(()) };
         let (result, wait) = change(&mut inner.state, room)?;
         assert!(

@@ -67,7 +67,13 @@ impl KnownReaders {
             queues.retain(|(_, known, _)| **known != *topic);
             !queues.is_empty()
         });
-        self.count = self.by_connection.values().map(HashSet::len).sum();
+        let left = self.by_connection.values().map(HashSet::len).sum();
+        assert!(
+            left <= self.count,
+            "the places that connections know were counted: {left} of {}",
+            self.count
+        );
+        self.count = left;
     }
 }
 

@@ -221,6 +221,7 @@ impl State {
         let client_id: Arc<str> = client_id.into();
         let locks = self.groups.entry(group.to_owned()).or_default();
         locks.retain(|_, lock| !lock.is_expired(now));
+        let before = others + locks.len();
         let (mut held, mut is_new) = (Vec::with_capacity(queues.len()), false);
         for queue in queues {
             let count = others + locks.len();
@@ -244,6 +245,9 @@ impl State {
             held.iter().all(|queue| locks.get(queue).is_some_and(|lock| lock.client_id == client_id)),
             "a queue is given to the client that holds its lock"
         );
+        // A file from before, with more locks, is kept.
+        let (count, most) = (others + locks.len(), max_locks.max(before));
+        assert!(count <= most, "the locks of queues have a bound: {count} of {most}");
         if locks.is_empty() {
             self.groups.remove(group);
         }

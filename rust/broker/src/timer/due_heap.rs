@@ -122,11 +122,13 @@ impl DueHeap {
 
     /// All of the slot is read.
     pub(super) fn end(&mut self) {
-        self.reading = None;
+        let ended = self.reading.take();
+        assert!(ended.is_some(), "the reading of a slot ends once: slots are read before {}", self.until_ms);
     }
 
     /// No slot before this time has a unit.
     pub(super) fn skip_to(&mut self, until_ms: i64) {
+        assert!(self.reading.is_none(), "slots are skipped once the slot before them is read: {until_ms}");
         self.until_ms = self.until_ms.max(until_ms);
     }
 }

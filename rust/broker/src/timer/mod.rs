@@ -231,6 +231,8 @@ impl<D: Disk> State<D> {
             reached = reached.max(Some(cut.order()));
             says_more
         });
+        let is_ordered = cuts.is_sorted_by(|cut, next| cut.order() < next.order());
+        assert!(is_ordered, "an earlier cut counts for messages that no later one covers: {cuts:?}");
         // Where there are too many, those of the fewest messages go: these may come again.
         let mut cuts = cuts.into_iter();
         self.earlier_cuts = array::from_fn(|_| cuts.next());

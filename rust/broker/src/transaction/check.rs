@@ -125,6 +125,7 @@ fn look(
         if !has_lost_its_producer(transactions, last) {
             return Ok(Look::Due(next_ms));
         }
+        assert!(last.asked.is_none() || last.times > 0, "a check-back that was sent is counted: {half}");
         last.times -= u32::from(last.asked.take().is_some()); // a question without a possible answer does not count
     }
     let bytes = match due_record(&transactions.intake, entry.physical_offset)? {

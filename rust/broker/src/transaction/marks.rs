@@ -67,6 +67,7 @@ pub(super) fn read(
     while from < end {
         let entries = store.entries(system::OP_HALF_TOPIC, QUEUE, from, PAGE)?;
         let Some(last) = entries.last() else { break };
+        assert!(from <= last.queue_offset, "op messages are read in their order: {from}");
         from = last.queue_offset + 1;
         for entry in &entries {
             let bytes = match store.record_at(entry.physical_offset) {

@@ -378,15 +378,26 @@ impl State {
 
     /// The first half message from `half` on that is not over.
     fn over_from(&self, half: QueueOffset) -> QueueOffset {
-        QueueOffset(self.over.end_of(half.max(self.next).get()))
+        let open = QueueOffset(self.over.end_of(half.max(self.next).get()));
+        assert!(
+            half <= open && !self.is_over(open),
+            "the half message after those that are over is open: {open}"
+        );
+        open
     }
 
     fn set_over(&mut self, half: QueueOffset) {
         if half < self.next {
             return;
         }
+        let before = self.next;
         self.over.insert(half.get());
-        self.next = QueueOffset(self.over.take_from(self.next.get()));
+        self.next = QueueOffset(self.over.take_from(before.get()));
+        assert!(
+            before <= self.next,
+            "the first open half message never goes back: {} after {before}",
+            self.next
+        );
         assert!(self.is_over(half), "a half message that was marked as over is over: {half}");
         assert!(
             !self.over.contains(self.next.get()),
@@ -400,8 +411,9 @@ impl State {
         // In this order: a half message that comes in between has its mark behind.
         let op = store.next_queue_offset(system::OP_HALF_TOPIC, QUEUE);
         let half = store.next_queue_offset(system::HALF_TOPIC, QUEUE);
-        let last = self.notes.back().map_or(QueueOffset::ZERO, |(last, _)| *last);
+        let (last, last_op) = self.notes.back().copied().unwrap_or_default();
         assert!(last <= half, "notes of marks are in the order of half messages: {half} after {last}");
+        assert!(last_op <= op, "notes of marks are in the order of op messages: {op} after {last_op}");
         match self.notes.back_mut() {
             Some((last, noted)) if *last == half => *noted = op,
             _ => self.notes.push_back((half, op)),

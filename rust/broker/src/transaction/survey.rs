@@ -107,6 +107,7 @@ impl Unmarked {
         while half < to {
             let entries = store.entries(system::HALF_TOPIC, QUEUE, half, PAGE)?;
             let Some(last) = entries.last() else { break };
+            assert!(half <= last.queue_offset, "half messages are read in their order: {half}");
             for entry in entries.iter().filter(|entry| entry.queue_offset < to) {
                 if !over.contains(entry.queue_offset.get()) {
                     found.look(store, over, entry.queue_offset, entry.physical_offset)?;
