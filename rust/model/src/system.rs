@@ -84,6 +84,8 @@ pub const SEND_DENIED_TOPICS: [&str; 7] = [
 pub const DEFAULT_REGION: &str = "DefaultRegion";
 /// Broker id of a master.
 pub const MASTER_ID: u64 = 0;
+/// Maximum number of slaves of a master: it closes a further connection at once, and a name server remembers no more slaves of a name.
+pub const MAX_SLAVES: usize = 16;
 /// Version ordinal that every RocketPy process announces (5.3.3).
 #[doc(alias = "MQVersion")]
 pub const VERSION: i32 = 479;

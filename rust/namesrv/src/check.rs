@@ -8,9 +8,8 @@ use rocketpy_model::{NameError, TopicConfig, name};
 use tracing::warn;
 
 use crate::error::Refusal;
+use crate::limits::MAX_ADDRESS_BYTES;
 
-/// Longest address.
-const MAX_ADDRESS_BYTES: usize = 255 + ":65535".len();
 /// Longest namespace and key of the key-value configuration.
 const MAX_KEY_BYTES: usize = 255;
 /// Longest value of the key-value configuration.

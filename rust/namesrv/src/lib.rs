@@ -11,6 +11,7 @@ mod error;
 mod handler;
 mod kv;
 mod kv_file;
+mod limits;
 mod processor;
 mod registration;
 mod request;

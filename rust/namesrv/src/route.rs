@@ -14,6 +14,7 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::error::{Refusal, head};
+use crate::limits::BROKER_BYTES;
 
 mod lookup;
 mod taken;
@@ -26,8 +27,6 @@ pub(crate) use taken::{AddressTaken, Caller, MemberNotProved, NameTaken};
 
 /// Memory of an entry of the tables beside its name.
 const ENTRY_BYTES: usize = 192;
-/// Memory of a broker beside its topics.
-const BROKER_BYTES: usize = 4096;
 /// Longest silence of a broker that does not say how long it may be silent.
 pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -319,7 +318,7 @@ impl Tables {
             self.unregister(&new.broker, &other);
         }
         self.place(&new);
-        self.members.note(&new);
+        self.note_member(&new, now);
         self.take_topics(&new, old_addr.is_none(), std::mem::take(&mut added.topics));
         if old_addr.is_none() {
             info!(

@@ -15,6 +15,7 @@ use rocketpy_ha::{
     LogRange, REPORT_BYTES, TwoHistories,
 };
 use rocketpy_model::PhysicalOffset;
+use rocketpy_model::system::MAX_SLAVES;
 use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
@@ -23,8 +24,6 @@ use super::past::{NoBeginning, Past};
 use super::slaves::{Slave, Slaves};
 use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
 
-/// Maximum number of connected slaves; a further connection is closed at once.
-pub(super) const MAX_SLAVES: usize = 16;
 /// Maximum number of connections with running threads: those of slaves, and closed ones that have not ended yet.
 const MAX_CONNECTIONS: usize = 4 * MAX_SLAVES;
 /// Maximum wait of a thread before it looks whether the master stops.

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rocketpy_ha::{Feed, Greeting};
+use rocketpy_model::system::MAX_SLAVES;
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 use rocketpy_protocol::body::RefusedSlave;
 
 use super::ReplicationConfig;
-use super::master::MAX_SLAVES;
 use super::past::NoBeginning;
 use crate::held_send::HeldSends;
 

@@ -4,16 +4,22 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use rocketpy_model::system::MASTER_ID;
+use rocketpy_model::system::{MASTER_ID, MAX_SLAVES};
 use tracing::warn;
 
 use super::{BrokerAddr, Live, Registration, Tables};
 use crate::error::Refusal;
+use crate::limits::{BROKER_BYTES, MAX_ADDRESS_BYTES};
 
 /// A broker that registered within this time is alive: longer than the maximum of `registerNameServerPeriod`, 60 s.
 pub(super) const ALIVE: Duration = Duration::from_secs(90);
-/// Maximum number of addresses of a broker name that are remembered as slaves. Their memory is reserved with that of the broker.
-const MAX_MEMBERS: usize = 8;
+/// Maximum number of addresses of a broker name that are remembered as slaves: all that a master accepts, and the master itself, which may
+/// have been a slave. Their memory is reserved with that of the broker.
+const MAX_MEMBERS: usize = MAX_SLAVES + 1;
+/// Memory of a remembered address.
+const MEMBER_BYTES: usize = size_of::<Member>() + MAX_ADDRESS_BYTES;
+const _: () =
+    assert!(MAX_MEMBERS * MEMBER_BYTES <= BROKER_BYTES / 4 * 3, "the memory of a broker covers its members");
 /// Number of broker names above which slaves of a name without brokers are forgotten.
 const MAX_NAMES: usize = 1024;
 
@@ -56,19 +62,24 @@ pub(crate) struct MemberNotProved {
     pub(crate) addr: String,
 }
 
+/// Address and machine of a slave.
+type Member = (String, IpAddr);
+
 /// Slaves that registered under a broker name since the name server started: one of them may be promoted.
 #[derive(Debug, Default)]
-pub(super) struct Members(HashMap<String, VecDeque<(String, IpAddr)>>);
+pub(super) struct Members(HashMap<String, VecDeque<Member>>);
 
 impl Members {
-    pub(super) fn note(&mut self, new: &Registration) {
+    /// Remembers a slave. Beyond the limit the oldest member that is not alive makes room; a slave is not remembered while all are alive.
+    pub(super) fn note(&mut self, new: &Registration, is_alive: impl Fn(&Member) -> bool) {
         let members = self.0.entry(new.name.clone()).or_default();
         let member = (new.broker.addr.clone(), new.from.peer);
         if new.id == MASTER_ID || members.contains(&member) {
             return;
         }
-        if members.len() == MAX_MEMBERS {
-            members.pop_front();
+        if members.len() >= MAX_MEMBERS {
+            let Some(dead) = members.iter().position(|member| !is_alive(member)) else { return };
+            members.remove(dead);
         }
         members.push_back(member);
     }
@@ -82,7 +93,7 @@ impl Members {
     }
 
     fn has(&self, new: &Registration) -> bool {
-        let is_it = |(addr, peer): &(String, IpAddr)| *addr == new.broker.addr && *peer == new.from.peer;
+        let is_it = |(addr, peer): &Member| *addr == new.broker.addr && *peer == new.from.peer;
         self.0.get(&new.name).is_some_and(|members| members.iter().any(is_it))
     }
 }
@@ -115,6 +126,16 @@ impl Tables {
             broker.addr == addr && live.from.connection_id != from.connection_id && live.is_alive(now)
         };
         self.live.iter().find(is_it)
+    }
+
+    /// Remembers who is a slave of the name.
+    pub(super) fn note_member(&mut self, new: &Registration, now: Instant) {
+        let (live, cluster) = (&self.live, &new.broker.cluster);
+        self.members.note(new, |(addr, peer)| {
+            let member = BrokerAddr { cluster: cluster.clone(), addr: addr.clone() };
+            let known = live.get(&member).filter(|known| known.name == new.name && known.from.peer == *peer);
+            known.is_some_and(|known| known.is_alive(now))
+        });
     }
 
     /// Rejects a change of a broker that lives on another connection.

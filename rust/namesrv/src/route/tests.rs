@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rocketpy_model::system::MAX_SLAVES;
 use rocketpy_model::{DataVersion, Permission, TopicConfig};
 use rocketpy_remoting::MemoryBudget;
 
@@ -164,6 +165,51 @@ fn a_second_broker_of_a_name_and_id_is_refused_while_the_first_is_alive() {
     );
     table.register(later("h:3", 5), start + ALIVE).expect("the slave was promoted");
     assert_eq!(master(), "h:3");
+}
+
+/// A registration by a connection of its own, with the state of a broker that was promoted `promotions` times.
+fn member(id: u64, number: u64, promotions: i64) -> Registration {
+    Registration {
+        from: caller(number),
+        data_version: version(promotions, 1),
+        ..registration("a", id, &format!("h:{number}"), &["x", "y"])
+    }
+}
+
+#[test]
+fn each_slave_that_a_master_accepts_is_remembered_for_its_promotion() {
+    let (table, now) = (table(), Instant::now());
+    table.register(member(0, 100, 0), now).expect("the master");
+    for slave in 1..=MAX_SLAVES as u64 {
+        table.register(member(slave, slave, 0), now).expect("a slave");
+    }
+    table.register(member(0, 1, 1), now).expect("the first slave was promoted");
+    table.register(member(100, 100, 1), now).expect("the former master is a slave now");
+    for slave in 2..=MAX_SLAVES as u64 {
+        table.register(member(0, slave, slave as i64), now).expect("another slave was promoted");
+    }
+    table.register(member(0, 100, 100), now).expect("the former master was promoted again");
+}
+
+#[test]
+fn a_new_slave_replaces_a_dead_one_and_none_that_is_alive() {
+    let (table, start) = (table(), Instant::now());
+    let (now, most) = (start + ALIVE, MAX_SLAVES as u64);
+    table.register(member(0, 100, 0), now).expect("the master");
+    table.register(member(1, 1, 0), now).expect("a slave");
+    table.register(member(0, 1, 1), now).expect("the slave was promoted");
+    table.register(member(2, 2, 0), start).expect("a slave that is silent from then on");
+    for slave in 3..=most + 1 {
+        table.register(member(slave, slave, 0), now).expect("a slave");
+    }
+    table.register(member(50, 50, 0), now).expect("a slave in the place of the silent one");
+    table.register(member(51, 51, 0), now).expect("a slave without a place");
+    for stranger in [2, 51] {
+        let refused = table.register(member(0, stranger, 2), now);
+        assert!(matches!(refused, Err(Refusal::NameTaken(_))), "{stranger}: {refused:?}");
+    }
+    table.register(member(0, 50, 2), now).expect("the new slave was promoted");
+    table.register(member(0, 1, 3), now).expect("the former master is remembered too");
 }
 
 #[test]
