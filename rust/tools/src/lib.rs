@@ -4,6 +4,7 @@
 //! takes its lock.
 
 mod action;
+mod config_file;
 mod cut;
 mod damage;
 mod diff;
@@ -153,9 +154,10 @@ impl ToolError {
             Self::OutsideLog { .. } | Self::NoRecordAt { .. } => {
                 Some("`rocketpy store diff` shows where two logs diverge".to_owned())
             }
-            Self::BadTopics { .. } | Self::BadProgress { .. } => {
-                Some("restore the file from its .bak".to_owned())
-            }
+            Self::BadTopics { .. } | Self::BadProgress { .. } => Some(
+                "restore the file from a copy, such as a snapshot: its backup, .bak, is not usable"
+                    .to_owned(),
+            ),
             Self::Read(_) | Self::Stopped => None,
         }
     }

@@ -14,8 +14,13 @@ use rocketpy_store::{AppendError, DelayLevels, NewRecord, Store, StoreConfig};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::config_file::{ConfigFile, Main, beside, parse};
 use crate::{Selected, ToolError, WaitingCounts, Watch};
 
+/// A JSON object.
+type Table = Map<String, Value>;
+/// Its member with the topics.
+const TOPICS: &str = "topicConfigTable";
 /// Largest table of topics.
 const TABLE_BYTES: u64 = 1 << 30;
 /// A topic has no more queues.
@@ -316,22 +321,20 @@ fn add_topics(
     queues: &BTreeMap<String, u32>,
 ) -> Result<Vec<String>, ToolError> {
     let path = root.join("config/topics.json");
-    let main = read_file(&path)?;
-    let has_main = main.is_some();
-    let found = or_backup(main, &path)?;
-    let is_new = found.is_none();
-    let mut table = found.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
+    let ConfigFile { content, main } = read_topics(&path)?;
+    let is_new = content.is_none();
+    let mut table = content.unwrap_or_default();
     let like = match like {
-        Some(like) => read_table(&like.join("config/topics.json"))?,
+        Some(like) => read_topics(&like.join("config/topics.json"))?.content,
         None => None,
     };
-    let bad = || ToolError::BadTopics { path: path.clone(), reason: "no topicConfigTable".to_owned() };
-    let topics = table.get_mut("topicConfigTable").and_then(Value::as_object_mut).ok_or_else(bad)?;
+    let topics = table.entry(TOPICS).or_insert_with(|| json!({}));
+    let topics = topics.as_object_mut().expect("a table is read with its topics");
     let mut added = Vec::new();
     let mut has_changed = false;
     for (topic, &count) in queues {
         if !topics.contains_key(topic) {
-            let known = like.as_ref().and_then(|table| table.get("topicConfigTable")?.get(topic));
+            let known = like.as_ref().and_then(|table| table.get(TOPICS)?.get(topic));
             topics.insert(topic.clone(), known.cloned().unwrap_or_else(|| plain_topic(topic)));
             added.push(topic.clone());
             has_changed = true;
@@ -343,13 +346,16 @@ fn add_topics(
     if has_changed {
         RealDisk.create_dir_all(&root.join("config"))?;
         let text = serde_json::to_vec_pretty(&table).expect("what was JSON becomes JSON");
-        // A blank or missing file never replaces its backup.
-        match has_main {
-            true => RealDisk.replace_keeping_backup(&path, &text)?,
-            false => RealDisk.replace(&path, &text)?,
+        // Only a good file becomes the backup.
+        if let Main::Damaged(bytes) = &main {
+            RealDisk.replace(&beside(&path, "damaged"), bytes)?;
+        }
+        match main {
+            Main::Good => RealDisk.replace_keeping_backup(&path, &text)?,
+            Main::Empty | Main::Damaged(_) => RealDisk.replace(&path, &text)?,
         }
         let offsets = root.join("config/consumerOffset.json");
-        if is_new && read_table(&offsets)?.is_none() {
+        if is_new && read_object(&offsets, |_| Ok(()))?.content.is_none() {
             // A broker takes offsets that are missing for lost ones.
             RealDisk.replace(&offsets, br#"{"offsetTable":{}}"#)?;
         }
@@ -376,51 +382,81 @@ fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
     !is_enough
 }
 
-/// The table of a file, or of its backup if the file is missing or blank.
-fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
-    or_backup(read_file(path)?, path)
+fn read_topics(path: &Path) -> Result<ConfigFile<Table>, ToolError> {
+    read_object(path, |table| match table.get(TOPICS) {
+        Some(Value::Object(_)) => Ok(()),
+        _ => Err(format!("no {TOPICS}")),
+    })
 }
 
-fn or_backup(main: Option<Value>, path: &Path) -> Result<Option<Value>, ToolError> {
-    if main.is_some() { Ok(main) } else { read_file(&path.with_extension("json.bak")) }
-}
-
-fn read_file(path: &Path) -> Result<Option<Value>, ToolError> {
-    let bytes = match RealDisk.read(path, TABLE_BYTES) {
-        Err(EnvError::NotFound { .. }) => return Ok(None),
-        other => other?,
+/// A file, or its backup, that passes the check.
+fn read_object(
+    path: &Path,
+    check: impl Fn(&Table) -> Result<(), String>,
+) -> Result<ConfigFile<Table>, ToolError> {
+    let parse = |bytes: &[u8]| {
+        let table: Table = parse(bytes)?;
+        check(&table).map(|()| table)
     };
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(None);
-    }
-    let bad = |error: serde_json::Error| ToolError::BadTopics {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    };
-    serde_json::from_slice(&bytes).map(Some).map_err(bad)
+    let bad = |path, reason| ToolError::BadTopics { path, reason };
+    ConfigFile::read(&RealDisk, path, TABLE_BYTES, parse, bad)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
+    const BEFORE: &[u8] = br#"{"topicConfigTable":{"old":{"readQueueNums":1}}}"#;
+
+    /// A store with a table of topics, if there is one, and with its backup.
+    fn with_topics(main: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        RealDisk.create_dir_all(&root.path().join("config")).unwrap();
+        let path = root.path().join("config/topics.json");
+        RealDisk.replace(&beside(&path, "bak"), BEFORE).unwrap();
+        if let Some(main) = main {
+            RealDisk.replace(&path, main).unwrap();
+        }
+        (root, path)
+    }
+
+    fn add_new(root: &Path, like: Option<&Path>) -> Vec<String> {
+        add_topics(root, like, &[("new".to_owned(), 2)].into()).unwrap()
+    }
+
     #[test]
-    fn a_missing_or_blank_table_is_read_from_its_backup() {
-        const BEFORE: &[u8] = br#"{"topicConfigTable":{"old":{"readQueueNums":1}}}"#;
-        for blank in [None, Some(b"".as_slice()), Some(b" \n")] {
-            let root = tempfile::tempdir().unwrap();
-            RealDisk.create_dir_all(&root.path().join("config")).unwrap();
-            let path = root.path().join("config/topics.json");
-            let backup = root.path().join("config/topics.json.bak");
-            RealDisk.replace(&backup, BEFORE).unwrap();
-            if let Some(blank) = blank {
-                RealDisk.replace(&path, blank).unwrap();
-            }
-            let added = add_topics(root.path(), None, &[("new".to_owned(), 2)].into()).unwrap();
-            assert_eq!(added, ["new"]);
-            let table = read_table(&path).unwrap().unwrap();
-            assert_eq!(table["topicConfigTable"].as_object().unwrap().len(), 2, "{table}");
-            assert_eq!(RealDisk.read(&backup, 1000).unwrap(), BEFORE, "the backup stays");
+    fn a_missing_blank_or_damaged_table_is_read_from_its_backup() {
+        let bad: [&[u8]; 4] = [b"{", b"\xff\xff", b"[]", b"{\"dataVersion\":{}}"];
+        for main in [None, Some(b"".as_slice()), Some(b" \n")].into_iter().chain(bad.map(Some)) {
+            let (root, path) = with_topics(main);
+            assert_eq!(add_new(root.path(), None), ["new"]);
+            let table = read_topics(&path).unwrap().content.unwrap();
+            assert_eq!(table[TOPICS].as_object().unwrap().len(), 2, "{table:?}");
+            assert_eq!(RealDisk.read(&beside(&path, "bak"), 1000).unwrap(), BEFORE, "the backup stays");
+            let kept = RealDisk.read(&beside(&path, "damaged"), 1000).ok();
+            assert_eq!(kept.as_deref(), main.filter(|main| bad.contains(main)), "a damaged file is kept");
+        }
+    }
+
+    #[test]
+    fn a_damaged_table_of_the_source_is_read_from_its_backup_and_stays_as_it_is() {
+        let (like, path) = with_topics(Some(b"{"));
+        let target = tempfile::tempdir().unwrap();
+        assert_eq!(add_new(target.path(), Some(like.path())), ["new"]);
+        assert_eq!(RealDisk.read(&path, 1000).unwrap(), b"{");
+    }
+
+    #[test]
+    fn a_damaged_table_without_a_good_backup_is_an_error_that_names_it() {
+        for (main, backup, named) in
+            [("{", "{", "topics.json"), ("{", " ", "topics.json"), ("", "{", "topics.json.bak")]
+        {
+            let (root, path) = with_topics(Some(main.as_bytes()));
+            RealDisk.replace(&beside(&path, "bak"), backup.as_bytes()).unwrap();
+            let error = add_topics(root.path(), None, &BTreeMap::new()).unwrap_err();
+            assert!(matches!(&error, ToolError::BadTopics { path, .. } if path.ends_with(named)), "{error}");
         }
     }
 

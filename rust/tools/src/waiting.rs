@@ -1,24 +1,24 @@
 //! Which messages of a store wait: for a delay level, for their time, or for the end of their transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use rocketpy_env::{Disk, EnvError};
+use rocketpy_env::Disk;
 use rocketpy_model::{QueueOffset, property, system};
 use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper};
-use rocketpy_protocol::json;
 use rocketpy_protocol::record::{RecordView, marked_halves};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::timer::{TimerCheckpoint, TimerMessage, checkpoint_path, read_checkpoint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::config_file::{ConfigFile, parse};
 use crate::{Selected, Selection, ToolError};
 
 /// The topics in which messages wait.
 pub(crate) const TOPICS: [&str; 3] = [system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC];
 /// Largest file of progress.
-const FILE_BYTES: u64 = 256 << 20;
+pub(crate) const FILE_BYTES: u64 = 256 << 20;
 
 /// How far the delay levels are.
 pub(crate) const DELAY_OFFSETS: &str = "delayOffset.json";
@@ -149,35 +149,15 @@ impl Waiting {
 ///
 /// # Errors
 /// Neither can be read, or be decoded.
-pub(crate) fn read_config<T: DeserializeOwned + Default, D: Disk>(
+fn read_config<T: DeserializeOwned + Default, D: Disk>(
     reader: &StoreReader<D>,
     name: &str,
 ) -> Result<T, ToolError> {
-    let path = config_path(reader, name);
-    let mut bad = None;
-    for path in [path.clone(), path.with_file_name(format!("{name}.bak"))] {
-        let bytes = match read_bytes(reader, &path) {
-            Err(EnvError::NotFound { .. }) => continue,
-            other => other?,
-        };
-        match parse_config(&bytes) {
-            Ok(value) => return Ok(value),
-            Err(reason) => drop(bad.get_or_insert(ToolError::BadProgress { path, reason })),
-        }
-    }
-    bad.map_or_else(|| Ok(T::default()), Err)
+    let (disk, path) = (&**reader.disk(), config_path(reader, name));
+    let bad = |path, reason| ToolError::BadProgress { path, reason };
+    Ok(ConfigFile::read(disk, &path, FILE_BYTES, parse, bad)?.content.unwrap_or_default())
 }
 
 pub(crate) fn config_path<D: Disk>(reader: &StoreReader<D>, name: &str) -> PathBuf {
     reader.root().join("config").join(name)
-}
-
-pub(crate) fn read_bytes<D: Disk>(reader: &StoreReader<D>, path: &Path) -> Result<Vec<u8>, EnvError> {
-    reader.disk().read(path, FILE_BYTES)
-}
-
-/// # Errors
-/// Why it cannot be decoded.
-pub(crate) fn parse_config<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    json::from_slice(bytes).map_err(|error| error.to_string())
 }

@@ -9,10 +9,12 @@ use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSeriali
 use rocketpy_protocol::record::{RecordView, marked_halves};
 use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::timer::{HeldUnits, TimerCheckpoint, checkpoint_path, difference_of_wheel, held_units};
+use serde::de::DeserializeOwned;
 
 use crate::ToolError;
+use crate::config_file::{is_blank, parse};
 use crate::report::{Problem, ProblemKind, VerifyReport};
-use crate::waiting::{CONSUMER_OFFSETS, DELAY_OFFSETS, Waiting, config_path, parse_config, read_bytes};
+use crate::waiting::{CONSUMER_OFFSETS, DELAY_OFFSETS, FILE_BYTES, Waiting, config_path};
 
 /// The topics whose queues the progress names.
 const TOPICS: [&str; 4] =
@@ -161,10 +163,15 @@ impl Mark {
     }
 }
 
+/// The broker takes a blank file for a missing one.
+fn check_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), String> {
+    if is_blank(bytes) { Ok(()) } else { parse::<T>(bytes).map(drop) }
+}
+
 /// Notes files of progress that cannot be decoded.
 fn note_bad_progress<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -> Result<(), ToolError> {
     let mut note = |path: &Path, check: &dyn Fn(&[u8]) -> Result<(), String>| {
-        let found = match read_bytes(reader, path) {
+        let found = match reader.disk().read(path, FILE_BYTES) {
             Err(EnvError::NotFound { .. }) => return Ok(()),
             read => check(&read?),
         };
@@ -174,11 +181,9 @@ fn note_bad_progress<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport
         }
         Ok::<_, ToolError>(())
     };
-    note(&config_path(reader, DELAY_OFFSETS), &|bytes| {
-        parse_config::<DelayOffsetSerializeWrapper>(bytes).map(drop)
-    })?;
+    note(&config_path(reader, DELAY_OFFSETS), &|bytes| check_json::<DelayOffsetSerializeWrapper>(bytes))?;
     note(&config_path(reader, CONSUMER_OFFSETS), &|bytes| {
-        parse_config::<ConsumerOffsetSerializeWrapper>(bytes).map(drop)
+        check_json::<ConsumerOffsetSerializeWrapper>(bytes)
     })?;
     note(&checkpoint_path(reader.root()), &|bytes| {
         TimerCheckpoint::decode_file(bytes).map(drop).ok_or_else(|| format!("{} bytes", bytes.len()))
