@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import rocketpy
+from rocketpy import store
 from rocketpy.cli.store_tools import record_text
 from rocketpy.consuming import handlers
 
@@ -29,6 +30,36 @@ def test_a_message_id_is_one_line_of_the_log(caplog):
     [record] = caplog.records
     text = f"handler of topic orders failed for message {ESCAPED}, which is retried: ValueError: no such order"
     assert record.getMessage() == text
+
+
+QUOTED = HOSTILE.removesuffix("\x00")  # no path has a NUL
+ESCAPES = r"a\n2026-11-28 ERROR forged\u{1b}[2J"
+
+
+@pytest.mark.parametrize("settings", [{QUOTED: "1"}, {"useTLS": QUOTED}, {QUOTED: "1", "useTLS": QUOTED}])
+def test_an_error_of_a_configuration_escapes_what_it_quotes(settings, tmp_path):
+    with pytest.raises(rocketpy.ConfigError) as caught, rocketpy.Server(tmp_path / "store", settings=settings):
+        pass
+    text = f"{caught.value}\n{caught.value.hint}"
+    assert ESCAPES in text
+    assert all(line.isprintable() and not line.startswith("2026") for line in text.splitlines())
+
+
+def test_an_error_of_a_toml_file_keeps_its_lines(tmp_path):
+    file = tmp_path / "broker.toml"
+    file.write_text("listenPort = 1\nbrokerName = [\x1b\n")
+    with pytest.raises(rocketpy.ConfigError) as caught, rocketpy.Server(tmp_path / "store", config=file):
+        pass
+    lines = str(caught.value).splitlines()
+    assert len(lines) > 1
+    assert all(map(str.isprintable, lines))
+
+
+def test_an_error_of_a_store_escapes_its_path(tmp_path):
+    for read in (rocketpy.StoreReader, store.verify, store.stat):
+        with pytest.raises(rocketpy.NotAStoreError) as caught:
+            read(tmp_path / QUOTED)
+        assert ESCAPES in str(caught.value)
 
 
 def test_a_record_of_a_foreign_store_is_one_line():

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rocketpy_model::printable::printable;
 use rocketpy_model::{NameError, PropertyError};
 
 /// The facts of a failure that Python gets.
@@ -42,6 +43,18 @@ impl Facts {
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Escapes the control characters of what a peer or a file chose.
+    pub(crate) fn printable(self) -> Self {
+        let escaped = |text: &str| printable(text).into_owned();
+        Self { message: escaped(&self.message), hint: self.hint.as_deref().map(escaped), ..self }
+    }
+
+    /// As [`Self::printable`], of a message that is several lines on purpose.
+    pub(crate) fn printable_lines(self) -> Self {
+        let lines: Vec<_> = self.message.split('\n').map(printable).collect();
+        Self { message: lines.join("\n"), ..self }
     }
 
     /// The Python error. If making it fails (a module cannot be imported), that error is returned instead.

@@ -1,7 +1,6 @@
 //! Errors of the client crate.
 
 use rocketpy_client::{ClientError, ErrorMeaning, SendError};
-use rocketpy_model::printable::printable;
 
 use super::{Facts, Raise};
 
@@ -9,9 +8,8 @@ impl Raise for ClientError {
     fn facts(&self) -> Facts {
         let ErrorMeaning { class, code, retryable, may_have_been_applied, hint } = self.meaning();
         let hint = hint.map(Into::into);
-        // It may quote a server or another client.
-        let text = printable(&self.to_string()).into_owned();
-        Facts { code, retryable, may_have_been_applied, hint, ..Facts::new(class.name(), text) }
+        let facts = Facts::new(class.name(), self.to_string());
+        Facts { code, retryable, may_have_been_applied, hint, ..facts }.printable() // it may quote a server or another client
     }
 }
 

@@ -16,14 +16,20 @@ use super::{Facts, Raise};
 
 impl Raise for ConfigError {
     fn facts(&self) -> Facts {
-        Facts { hint: self.hint(), ..Facts::new("ConfigError", self.to_string()) }
+        let facts = Facts { hint: self.hint(), ..Facts::new("ConfigError", self.to_string()) };
+        match self {
+            // A line for each setting; the line of a TOML file that has the error.
+            Self::Several(_) | Self::File { .. } => facts.printable_lines(),
+            _ => facts.printable(),
+        }
     }
 }
 
 impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
-            Self::Config(_) | Self::Host { .. } | Self::NoNameServer => "ConfigError",
+            Self::Config(error) => return error.facts(),
+            Self::Host { .. } | Self::NoNameServer => "ConfigError",
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
             Self::Broker(BrokerError::Cut(error)) => error.facts().class,
@@ -59,7 +65,7 @@ impl Raise for ServerError {
             }
             _ => self.hint(),
         };
-        Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }
+        Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }.printable()
     }
 }
 
@@ -83,7 +89,7 @@ fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
 
 impl Raise for RecordError {
     fn facts(&self) -> Facts {
-        Facts::new("DamagedDataError", format!("not a record: {self}"))
+        Facts::new("DamagedDataError", format!("not a record: {self}")).printable()
     }
 }
 
@@ -108,7 +114,7 @@ impl Raise for EnvError {
             _ => "StoreError",
         };
         let facts = Facts::new(class, self.to_string());
-        Facts { retryable: self.retryable(), hint: self.hint().map(str::to_owned), ..facts }
+        Facts { retryable: self.retryable(), hint: self.hint().map(str::to_owned), ..facts }.printable()
     }
 }
 
@@ -124,7 +130,8 @@ impl Raise for StoreError {
             Self::AssertionFailed { .. } => "AssertionFailedError",
             _ => "StoreError",
         };
-        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        let facts = Facts::new(class, self.to_string());
+        Facts { retryable: self.retryable(), hint: self.hint(), ..facts }.printable()
     }
 }
 
@@ -157,9 +164,9 @@ impl Raise for ReadError {
             Self::UnknownQueue { .. } | Self::InvertedRange { .. } => {
                 "`rocketpy store stat DIR` shows the queues of each topic and their offsets"
             }
-            _ => return Facts::new(class, self.to_string()),
+            _ => return Facts::new(class, self.to_string()).printable(),
         };
-        Facts::new(class, self.to_string()).hint(hint)
+        Facts::new(class, self.to_string()).hint(hint).printable()
     }
 }
 
@@ -180,7 +187,8 @@ impl Raise for ToolError {
             }
             Self::Stopped => "RocketPyError",
         };
-        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        let facts = Facts::new(class, self.to_string());
+        Facts { retryable: self.retryable(), hint: self.hint(), ..facts }.printable()
     }
 }
 
@@ -193,10 +201,12 @@ impl Raise for ScanError {
             | Self::JsonFields { .. } => "InvalidArgumentError",
             Self::Body { limit_bytes: Some(_), .. } => "MessageTooLargeError",
             Self::Damaged { .. } | Self::Body { .. } => "DamagedDataError",
-            Self::Store(error) => return Facts { hint: self.hint().or(error.facts().hint), ..error.facts() },
+            Self::Store(error) => {
+                return Facts { hint: self.hint().or(error.facts().hint), ..error.facts() }.printable();
+            }
             Self::Tool(error) => error.facts().class,
             Self::Arrow(_) => "RocketPyError",
         };
-        Facts { hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        Facts { hint: self.hint(), ..Facts::new(class, self.to_string()) }.printable()
     }
 }

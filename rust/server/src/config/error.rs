@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use rocketpy_model::printable::printable;
+
 use super::origin::Origin;
 
 /// Why a configuration cannot be used. A retry without a change does not help.
@@ -120,9 +122,10 @@ impl ConfigError {
 fn lines(errors: &[ConfigError]) -> String {
     let mut text = String::new();
     for error in errors {
-        let _ = write!(text, "\n  {error}");
+        // A line of a value would look like another error.
+        let _ = write!(text, "\n  {}", printable(&error.to_string()));
         if let Some(hint) = error.hint() {
-            let _ = write!(text, "\n    hint: {hint}");
+            let _ = write!(text, "\n    hint: {}", printable(&hint));
         }
     }
     text

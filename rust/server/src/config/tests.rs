@@ -117,6 +117,16 @@ fn every_key_of_apache_is_accepted_unless_it_requires_a_missing_feature() {
 }
 
 #[test]
+fn each_of_several_errors_is_one_line_with_its_hint_below() {
+    let forged = "a\nERROR forged\u{1b}[2J";
+    let error = loaded(b"", &[(forged, "1"), ("useTLS", forged)]).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[0], "2 settings are invalid:", "{error}");
+    assert!(lines.iter().all(|line| !line.starts_with("ERROR") && !line.contains('\u{1b}')), "{error}");
+    assert!(error.contains(r"a\nERROR forged\u{1b}[2J") && lines.len() == 5, "{error}");
+}
+
+#[test]
 fn keys_that_require_a_missing_feature_name_it() {
     for (key, value, feature) in [
         ("authenticationEnabled", "true", "access control"),
