@@ -77,6 +77,12 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "socksProxyConfig", only: "{}", feature: "SOCKS proxies" },
 ];
 
+/// Values of [`FIXED`] keys that Apache's brokers also read as a number. Other enums have no setter for numbers.
+///
+/// # Source
+/// docs/reference/apache-5.5.0.md 4.
+pub const NUMBERS: &[(&str, &str)] = &[("metricsExporterType", "0")];
+
 /// A key for the path of a part of the store that always has one place in the folder of the store.
 ///
 /// No version of Apache's since 3.2.6 reads these keys, but old guides have them.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use apache::OLD_SPELLINGS;
-pub use apache::{FIXED, Fixed, STORE_PATHS, StorePath};
+pub use apache::{FIXED, Fixed, NUMBERS, STORE_PATHS, StorePath};
 pub(crate) use describe::Keys;
 pub use error::ConfigError;
 pub use key::{Apache, Key, Section};
@@ -256,7 +256,8 @@ fn find(key: &str) -> Result<Known, Vec<&'static str>> {
 
 fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<(), ConfigError> {
     // An empty value is what Apache's servers take for a key that is not set.
-    if value.is_empty() || value.eq_ignore_ascii_case(fixed.only) {
+    let is_only = value.eq_ignore_ascii_case(fixed.only) || NUMBERS.contains(&(fixed.name, value));
+    if value.is_empty() || is_only {
         return Ok(());
     }
     Err(ConfigError::NotThereYet {

@@ -117,6 +117,17 @@ fn every_key_of_apache_is_accepted_unless_it_requires_a_missing_feature() {
 }
 
 #[test]
+fn an_enum_may_be_written_as_the_number_that_apache_reads() {
+    let mut config = ServerConfig::default();
+    config.set("metricsExporterType", "0").expect("DISABLE");
+    for (key, value) in
+        [("metricsExporterType", "1"), ("defaultMessageRequestMode", "0"), ("brokerRole", "0")]
+    {
+        config.set(key, value).expect_err(key);
+    }
+}
+
+#[test]
 fn each_of_several_errors_is_one_line_with_its_hint_below() {
     let forged = "a\nERROR forged\u{1b}[2J";
     let error = loaded(b"", &[(forged, "1"), ("useTLS", forged)]).unwrap_err().to_string();
