@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rocketpy_broker::{DelayLevels, DeleteHours};
 use rocketpy_model::NameError;
+use rocketpy_model::printable::is_control;
 
 /// What is wrong with a value, as the second half of a sentence: "`key` must be ...".
 pub(super) type Wanted = String;
@@ -273,7 +274,7 @@ impl Kind for Plain {
 
 impl Holds<String> for Plain {
     fn parse(&self, text: &str) -> Result<String, Wanted> {
-        if text.is_empty() || text.chars().any(char::is_control) {
+        if text.is_empty() || text.chars().any(is_control) {
             return Err("a text without control characters".to_owned());
         }
         Ok(text.to_owned())
@@ -298,7 +299,9 @@ impl Holds<String> for Host {
         let text = text.trim();
         let text = in_brackets(text).unwrap_or(text);
         let is_good = !text.is_empty()
-            && !text.chars().any(|c| c.is_whitespace() || matches!(c, '/' | ',' | ';' | '@' | '[' | ']'))
+            && !text.chars().any(|c| {
+                c.is_whitespace() || is_control(c) || matches!(c, '/' | ',' | ';' | '@' | '[' | ']')
+            })
             && (text.parse::<std::net::Ipv6Addr>().is_ok() || !text.contains(':'));
         if is_good {
             Ok(text.to_owned())
@@ -387,7 +390,7 @@ fn is_address(text: &str) -> bool {
     let bracketed = in_brackets(host).is_some();
     let host_is_good = !host.is_empty()
         && (bracketed || !host.contains([':', '[', ']']))
-        && !host.chars().any(|c| c.is_whitespace() || c == '/' || c == '@');
+        && !host.chars().any(|c| c.is_whitespace() || is_control(c) || c == '/' || c == '@');
     host_is_good && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 

@@ -128,6 +128,21 @@ fn an_enum_may_be_written_as_the_number_that_apache_reads() {
 }
 
 #[test]
+fn texts_that_others_read_have_no_control_characters() {
+    for control in ['\u{1b}', '\u{7f}', '\u{9b}', '\u{2028}', '\u{202e}', '\u{2066}'] {
+        for (key, value) in [
+            ("regionId", format!("a{control}b")),
+            ("brokerIP1", format!("a{control}b")),
+            ("namesrvAddr", format!("a{control}b:9876")),
+            ("haMasterAddress", format!("a{control}b:10912")),
+        ] {
+            let error = ServerConfig::default().set(key, &value).expect_err(key);
+            assert!(matches!(error, ConfigError::Value { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
 fn each_of_several_errors_is_one_line_with_its_hint_below() {
     let forged = "a\nERROR forged\u{1b}[2J";
     let error = loaded(b"", &[(forged, "1"), ("useTLS", forged)]).unwrap_err().to_string();
