@@ -207,13 +207,14 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
         "0",
         "--set",
         "redeleteHangedFileInterval=120000",
+        *("--set", "brokerIP2=10.0.0.2", "--set", "configBlackList=configBlackList;brokerConfigPath"),
     )
     server.stop()
     assert "limit of open files" in server.log.read_text()
     assert " WARN rocketpy_server::limits" not in server.log.read_text(), "the limit was not requested"
-    assert "redeleteHangedFileInterval" in server.log.read_text(), (
-        "an Apache key without a meaning is listed in one warning"
-    )
+    [warning] = [line for line in server.log.read_text().splitlines() if "configuration keys ignored" in line]
+    for key in ("redeleteHangedFileInterval", "brokerIP2", "configBlackList"):
+        assert key in warning, "Apache's keys without a meaning are listed in one warning"
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(start, tmp_path: Path, command):

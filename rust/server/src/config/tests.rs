@@ -169,6 +169,15 @@ fn keys_that_require_a_missing_feature_name_it() {
     }
 }
 
+#[test]
+fn keys_without_a_meaning_are_listed_once_whatever_their_value() {
+    let config = loaded(
+        b"brokerIP2=10.0.0.2\nconfigBlackList=configBlackList;brokerConfigPath\nbroker_ip2=10.0.0.3\n",
+        &[],
+    );
+    assert_eq!(config.unwrap().ignored, ["brokerIP2", "configBlackList"]);
+}
+
 /// A file as guides have it: a mark of the byte order, comments in another charset, older keys, paths, units.
 const OF_A_GUIDE: &[u8] = b"\xef\xbb\xbfbrokerClusterName=rocketmq-cluster\r\n# \xcb\xf9\xca\xf4\xbc\xaf\xc8\xba\r\nbrokerIP1=[::1]\r\n\
     namesrvAddr=ns1:9876;[::1]:9876\r\nmapedFileSizeCommitLog=1073741824\r\nmapedFileSizeConsumeQueue=300000\r\n\
