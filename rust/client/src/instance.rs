@@ -178,6 +178,7 @@ impl Instance {
         }
         let asked = calls.len();
         let answers: Vec<_> = self.join(calls).await.into_iter().flatten().collect();
+        assert!(answers.len() <= asked, "a broker answers a heartbeat once: {} of {asked}", answers.len());
         let have_all_answered = are_all && asked > 0 && answers.len() == asked;
         self.members.heard_of_others(&answers.concat(), have_all_answered);
     }

@@ -53,6 +53,10 @@ impl NameServers {
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &str)> {
         let current = self.current.load(Ordering::Relaxed);
         let count = self.addresses.len();
+        assert!(
+            current < count,
+            "the current name server is one of those that are known: {current} of {count}"
+        );
         (0..count).map(move |step| {
             let index = (current + step) % count;
             (index, self.addresses[index].as_str())

@@ -86,7 +86,9 @@ impl Share {
         }
         let instance = Instance::start(&identity, names, config, runtime);
         let entry = Entry { instance: Arc::downgrade(&instance), settings, clients: 1 };
-        entries.insert(key.clone(), entry);
+        let before = entries.insert(key.clone(), entry);
+        let is_gone = before.is_none_or(|before| before.instance.strong_count() == 0);
+        assert!(is_gone, "an instance is replaced once it is gone: {}", key.client_id);
         Ok(Self::new(instance, Some(key)))
     }
 

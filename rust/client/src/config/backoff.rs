@@ -56,6 +56,8 @@ impl Backoff {
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = (self.first.as_secs_f64() * self.factor.powi(exponent)).min(self.longest.as_secs_f64());
         let pause = pause * (1.0 + self.jitter * (2.0 * chance - 1.0));
+        let most = self.longest.as_secs_f64() * (1.0 + self.jitter);
+        assert!((0.0..=most).contains(&pause), "a pause between two attempts is at most {most} s: {pause} s");
         Duration::try_from_secs_f64(pause).unwrap_or(self.longest) // the longest of all, and a rounding more
     }
 }

@@ -123,6 +123,7 @@ impl Assigned {
     pub(super) fn go_back(&mut self, to: QueueOffset, life: Epoch) -> QueueOffset {
         if let Some(in_work) = &mut self.in_work {
             in_work.cut(to);
+            assert!(self.life < life, "the lives of a queue only grow");
             self.life = life;
         }
         self.at.go_back(to)

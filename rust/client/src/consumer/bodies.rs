@@ -49,6 +49,7 @@ struct Readable {
 
 /// Cuts each queue's messages before the first unreadable body, and keeps up to `room` bytes of decompressed ones.
 fn readable(pulled: PulledBatch, limits: &DecompressLimits, mut room: usize) -> Readable {
+    let messages = pulled.len();
     let mut all = Readable { batch: PulledBatch::default(), left: Vec::new(), first: None };
     for mut part in pulled.into_parts() {
         if all.left.iter().any(|(queue, _)| *queue == **part.queue()) {
@@ -65,6 +66,13 @@ fn readable(pulled: PulledBatch, limits: &DecompressLimits, mut room: usize) -> 
         all.left.push((queue, at));
         all.batch.push(part.split_front(index));
     }
+    let kept = all.batch.len();
+    assert!(kept <= messages, "no message is added by reading its body: {kept} of {messages}");
+    assert_eq!(
+        all.left.is_empty(),
+        all.first.is_none(),
+        "a queue is left at its first unreadable body, with the reason"
+    );
     all
 }
 

@@ -279,6 +279,7 @@ impl State {
                 assigned.prefetched.is_empty(),
                 "nothing is prefetched before the start of a queue is known"
             );
+            assert!(assigned.at.next_pull.is_none(), "the start of a queue is found once");
             assigned.at.start(offset, stored);
         }
     }
@@ -289,6 +290,7 @@ impl State {
         if assigned.epoch != epoch {
             return false;
         }
+        assert!(assigned.at.next_pull.is_some(), "a queue is pulled from once its start is known");
         (assigned.at.next_pull, assigned.pulled_at) = (Some(pulled.next), Some(Instant::now()));
         let life = self.last_epoch.next();
         assigned.at.end = Some(pulled.end);

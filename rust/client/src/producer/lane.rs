@@ -128,6 +128,10 @@ impl Lane {
             (count, bytes) = (count + 1, more);
         }
         assert!(count > 0, "a request has a message");
+        assert!(
+            count <= limits.messages && (bytes <= limits.bytes || count == 1),
+            "a request keeps the limits of a batch, unless one message exceeds them: {count} messages, {bytes} bytes"
+        );
         assert!(bytes <= self.bytes, "the messages of a request were counted in their lane");
         self.bytes -= bytes;
         let taken = self.waiting.drain(..count).collect();

@@ -90,6 +90,11 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
                 if let Some(Request { result: Err(error), .. }) = requests.last() {
                     let first = error.error.clone();
                     let sent: u32 = requests.iter().map(|request| request.messages).sum();
+                    let all = group.indices.len();
+                    assert!(
+                        sent as usize <= all,
+                        "each message of a queue is sent in one request: {sent} of {all}"
+                    );
                     let unsent = group.indices[sent as usize..].iter();
                     self.sender.recorder.unsent(unsent.map(|index| self.messages[*index as usize].borrow()));
                     requests.push(Request::not_sent(group.indices.len() as u32 - sent, first));
@@ -124,15 +129,22 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
             }
             *next += 1;
         }
-        match *next - start {
-            0 => None,
+        let count = *next - start;
+        assert!(
+            count > 0 || start == group.indices.len(),
+            "a queue's messages are packed until none is left: {start}"
+        );
+        let packed = match count {
+            0 => return None,
             1 => {
                 packer.clear();
                 let message = self.messages[group.indices[start] as usize].borrow();
-                Some(pack::single(message, given, &sender.config, ids, moment))
+                pack::single(message, given, &sender.config, ids, moment)
             }
-            _ => Some(packer.finish(&group.queue.topic, ids, moment)),
-        }
+            _ => packer.finish(&group.queue.topic, ids, moment),
+        };
+        assert_eq!(packed.keys.len(), count, "a request has a key for each of its messages");
+        Some(packed)
     }
 
     async fn deliver(self, outgoing: Outgoing, target: Target) -> Request {

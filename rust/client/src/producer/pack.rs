@@ -234,6 +234,7 @@ impl Packer {
             self.keys.ends.truncate(keys_before.1);
             return Packed::Full;
         }
+        assert_eq!(self.len(), keys_before.1 + 1, "each message of a batch has one unique key");
         item.encode(&mut self.body).expect("body and properties were checked against tighter limits");
         assert!(
             self.body.len() <= self.limit_bytes || self.len() == 1,

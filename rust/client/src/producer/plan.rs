@@ -65,6 +65,7 @@ fn by_choice<M: Borrow<Message>>(
         .values()
         .map(|route| {
             let queues = route.publish.len();
+            assert!(queues > 0, "a route that messages are sent by has a queue: {}", route.topic);
             let run_length =
                 messages.len().div_ceil(queues).clamp(LEAST_RUN, choice.batch_messages.max(LEAST_RUN));
             TopicGroups { route, of_queue: vec![[None; 2]; queues], run: (0, 0), run_length }

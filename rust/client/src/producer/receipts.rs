@@ -22,6 +22,7 @@ pub(crate) struct Stored {
 
 /// The receipt of message `index` of a request.
 pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {
+    assert!(index < keys.len(), "each message of a stored request has its key: {index}");
     Receipt {
         status: stored.status,
         msg_id: keys.get(index).to_owned(),

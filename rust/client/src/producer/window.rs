@@ -66,7 +66,12 @@ impl Window {
 
     /// Number of submitted messages without an outcome.
     pub(crate) fn in_flight(&self) -> usize {
-        self.rounds.lock().open.iter().sum()
+        let in_flight = self.rounds.lock().open.iter().sum();
+        assert!(
+            in_flight <= self.all_messages as usize,
+            "each message in flight has a place of the window: {in_flight}"
+        );
+        in_flight
     }
 
     /// How full the window is.

@@ -89,6 +89,7 @@ impl SharedWorker {
         let topic = topics.get_mut(&*self.topic)?;
         let shared = &mut topic.shared;
         assert!(self.busy.is_none(), "a worker makes a request when its last one has ended");
+        assert!(shared.workers > 0, "the lane counts each worker until it ends");
         assert!(shared.starting >= usize::from(self.starts), "the lane counts the workers that start");
         shared.starting -= usize::from(std::mem::take(&mut self.starts));
         if shared.lane.is_empty() {
@@ -239,6 +240,7 @@ impl BoundWorker {
         let topic = topics.get_mut(&*self.queue.topic)?;
         let bound = topic.bound.get_mut(self.at)?.as_mut()?;
         assert!(bound.has_worker, "a bound lane knows its worker: {}", self.queue);
+        assert!(topic.bound_workers > 0, "a topic counts each bound worker until it ends");
         assert_eq!(bound.queue, self.queue, "a bound worker empties the lane of its queue");
         if !bound.lane.is_empty() {
             return Some(bound.lane.cut(topic.limits));

@@ -220,6 +220,8 @@ impl Engine {
     }
 
     fn begin(self: &Arc<Self>, piece: Piece) -> Work {
+        assert!(!piece.part.is_empty(), "a handler gets work with a message");
+        assert!(piece.topic < self.topics.len(), "work is of a topic with a handler: {}", piece.topic);
         let mut desk = self.desk.lock();
         desk.last_id += 1;
         let held = Held::new(desk.last_id, piece);

@@ -87,6 +87,7 @@ impl Drop for Pending {
 
 async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, outcome: &Outcome) {
     let member = &engine.member;
+    assert_eq!(part.len(), 1, "messages are sent back one by one");
     loop {
         if member.is_closed() || over.load(Ordering::Acquire) {
             return; // not committed, so it comes again

@@ -56,6 +56,7 @@ impl State {
                 self.ready.push_back(queue.clone());
             }
             let (Some((part, bytes)), Some(in_work)) = (taken, &assigned.in_work) else { continue };
+            assert!(!part.is_empty(), "a part that is handed out has a message");
             let (life, over) = (assigned.life, in_work.over().clone());
             self.uncount_bytes(bytes);
             self.unsettled.insert(queue);
