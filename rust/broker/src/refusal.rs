@@ -64,6 +64,8 @@ pub(crate) enum Refusal {
     // Messages.
     #[error("the message has no body; give it at least one byte")]
     NoBody,
+    #[error("message at index {index} of the batch: {refusal}")]
+    OfBatch { index: usize, refusal: Box<Refusal> },
     #[error(
         "message body of {size_bytes} bytes exceeds maxMessageSize {limit_bytes}; send less or raise the limit"
     )]
@@ -118,7 +120,7 @@ pub(crate) enum Refusal {
     )]
     NoProducerGroup,
     #[error(
-        "CHECK_IMMUNITY_TIME_IN_SECONDS exceeds timerMaxDelaySec {limit_seconds}: {seconds}; give a shorter time"
+        "CHECK_IMMUNITY_TIME_IN_SECONDS exceeds timerMaxDelaySec {limit_seconds}: {seconds}; give a shorter time, or raise timerMaxDelaySec"
     )]
     LongImmunity { seconds: u64, limit_seconds: u64 },
     #[error(
@@ -320,6 +322,7 @@ impl Refusal {
             | Self::InnerBatch { .. }
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
+            Self::OfBatch { refusal, .. } => refusal.code(),
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }

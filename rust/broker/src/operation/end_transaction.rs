@@ -17,7 +17,7 @@ use crate::ground::Ground;
 use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
-use crate::transaction::{Claim, End, Transactions, immunity_ms, real};
+use crate::transaction::{Claim, End, Transactions, real, unasked_ms};
 
 /// Maximum number of records that may share the unique key of a message.
 const MAX_OF_A_KEY: u32 = 64;
@@ -93,7 +93,7 @@ pub(crate) async fn end_half(
     let offset = asked.half_at;
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
     let is_late = || {
-        let immune = immunity_ms(&record, &intake.config());
+        let immune = unasked_ms(&record, &intake.config());
         let now_ms = intake.store().now_ms();
         let steps = intake.ground().clock_steps();
         let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms, now_ms);

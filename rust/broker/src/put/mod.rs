@@ -334,19 +334,7 @@ fn append_batch<'a>(
         return Err(Refusal::BatchToRetryTopic { topic: topic.clone() });
     }
     check_batched(parsed.feature)?;
-    let (mut may_have_crc, mut messages) = (false, 0);
-    for item in batch::items(message.body) {
-        messages += 1;
-        let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
-        let of_item = parse(item.properties, origin, message.delay);
-        check_batched(of_item.feature)?;
-        may_have_crc |= of_item.has_crc();
-        if item.body.is_empty() {
-            return Err(Refusal::NoBody);
-        }
-        reserve::check(item.properties, 0)?;
-        reserve::check_file(item.body, item.properties, intake.store().config().commit_log_file_size)?;
-    }
+    let (messages, may_have_crc) = check_items(intake, origin, message)?;
     let appended = intake.store().append_batch(&record(origin, message, &destination, &[], may_have_crc))?;
     let (places, end) = (&appended.physical_offsets, appended.end);
     assert!(
@@ -363,6 +351,35 @@ fn append_batch<'a>(
         due_at_ms: None,
         ack: condition(intake, &destination.topic, parsed, appended.end),
     })
+}
+
+/// Checks the messages of a batch: how many there are, and whether one may have a checksum of its record.
+///
+/// # Errors
+/// [`Refusal::OfBatch`] names the first message that is refused.
+fn check_items(
+    intake: &Intake<impl Disk>,
+    origin: Origin,
+    message: &NewMessage<'_>,
+) -> Result<(usize, bool), Refusal> {
+    let (mut messages, mut may_have_crc) = (0, false);
+    for item in batch::items(message.body) {
+        let checked = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() });
+        let checked = checked.and_then(|item| {
+            let of_item = parse(item.properties, origin, message.delay);
+            check_batched(of_item.feature)?;
+            if item.body.is_empty() {
+                return Err(Refusal::NoBody);
+            }
+            reserve::check(item.properties, 0)?;
+            reserve::check_file(item.body, item.properties, intake.store().config().commit_log_file_size)?;
+            Ok(of_item.has_crc())
+        });
+        let index = messages;
+        may_have_crc |= checked.map_err(|refusal| Refusal::OfBatch { index, refusal: Box::new(refusal) })?;
+        messages += 1;
+    }
+    Ok((messages, may_have_crc))
 }
 
 /// # Errors

@@ -317,14 +317,26 @@ pub(crate) fn real<'a>(record: &RecordView<'a>) -> Option<(&'a str, i32)> {
     Some((record.property(property::REAL_TOPIC)?, queue_id))
 }
 
-/// How long a message wants nobody to be asked; `None` where it does not say. Another broker accepts any time, `timerMaxDelaySec`
-/// bounds it.
-pub(crate) fn immunity_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
+/// How long nobody asks for a message that says so; `None` where it does not. Another broker accepts any time, and a limit may have been
+/// lowered: `timerMaxDelaySec` bounds it.
+fn immunity_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
     let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
-    let seconds = text.trim().parse::<i64>().ok().filter(|seconds| *seconds >= 0);
-    let limit_ms = millis(config.max_timer_delay);
-    let own_ms = seconds.map(|seconds| seconds.saturating_mul(1000).min(limit_ms));
-    Some(own_ms.unwrap_or(millis(config.transaction_timeout)))
+    Some(
+        own_ms(text)
+            .map_or(millis(config.transaction_timeout), |own_ms| own_ms.min(millis(config.max_timer_delay))),
+    )
+}
+
+/// How long a message may be ended without a question; `None` where it does not say. What it says was accepted: a limit that was
+/// lowered since does not bound it.
+pub(crate) fn unasked_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
+    let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
+    Some(own_ms(text).unwrap_or(millis(config.transaction_timeout)))
+}
+
+fn own_ms(text: &str) -> Option<i64> {
+    let seconds = text.trim().parse::<i64>().ok().filter(|seconds| *seconds >= 0)?;
+    Some(seconds.saturating_mul(1000))
 }
 
 /// Number of check-backs by another broker.

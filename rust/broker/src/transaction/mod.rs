@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use check::{immunity_ms, real};
+pub(crate) use check::{real, unasked_ms};
 use check_counts::CheckCounts;
 use parking_lot::Mutex;
 use ranges::Ranges;

@@ -16,7 +16,7 @@ use crate::blocking::aside;
 use crate::clock_steps::Now;
 use crate::desk::Desk;
 use crate::operation::end_transaction::{EndTransaction, Ending, end_half, half_of};
-use crate::put::{Delay, NewMessage, Origin, StoredAgain, put, put_and_make};
+use crate::put::{Delay, NewMessage, NotPut, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::testing::{MOST_OF_A_MINUTE, TestBroker, add_topic, message, until, with_small_files};
 use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
@@ -441,7 +441,8 @@ async fn what_a_transaction_cannot_be_is_refused_before_it_is_stored() {
     item.encode(&mut body).unwrap();
     let batch = NewMessage { is_batch: true, body: &body, ..message("orders", "") };
     let refused = put_and_make(&broker.intake, Origin::Client, &batch).await.unwrap_err();
-    assert!(matches!(refused, Refusal::TransactionalBatch), "{refused}");
+    let Refusal::OfBatch { index: 0, refusal } = refused else { panic!("{refused}") };
+    assert!(matches!(*refusal, Refusal::TransactionalBatch), "{refusal}");
     let retried = transaction("DELAY\u{1}3\u{2}");
     let retry = NewMessage { reconsume_times: 1, ..message("orders", &retried) };
     put(&broker.intake, Origin::Client, &retry).unwrap();
@@ -541,6 +542,34 @@ async fn a_limit_that_was_lowered_since_keeps_no_message_from_its_commit() {
     assert!(timed.is_err(), "the limit holds for what is new");
     end(&broker, half, COMMIT).await.unwrap();
     assert_eq!(count(&broker, system::TIMER_TOPIC, 0), 1);
+}
+
+#[tokio::test]
+async fn a_limit_that_was_lowered_since_keeps_no_transaction_from_its_end() {
+    let broker = TestBroker::open(|config| config.text = Arc::new(ADay));
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    let immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}90000\u{2}";
+    let half = prepare(&broker, immune).await;
+    broker.ground.change_config("").unwrap();
+    let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{immune}");
+    let later = NewMessage { sys_flag: 0x4, ..message("orders", &properties) };
+    let refused = put(&broker.intake, Origin::Client, &later).unwrap_err();
+    let NotPut::Refused(refused) = refused else { panic!("{refused:?}") };
+    let text = refused.to_string();
+    assert!(
+        text.contains("timerMaxDelaySec 86400: 90000") && text.contains("raise timerMaxDelaySec"),
+        "{text}"
+    );
+    let bytes = broker.ground.store().record_at(half.physical_offset).unwrap().unwrap();
+    let (record, config) = (RecordView::parse(&bytes).unwrap(), broker.ground.config());
+    assert_eq!(
+        unasked_ms(&record, &config),
+        Some(90_000_000),
+        "its producer may end it as long as was accepted"
+    );
+    at(&broker, half.stored_at_ms + 86_400_000).await;
+    assert_eq!(broker.transactions.state.lock().checks.len(), 1, "questions begin with the lowered limit");
+    end(&broker, half, COMMIT).await.unwrap();
 }
 
 /// Any change allows messages to wait for a day.

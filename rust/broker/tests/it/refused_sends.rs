@@ -191,7 +191,11 @@ async fn half_messages_that_could_never_end_are_rejected() {
 async fn batch_items_without_body_or_without_room_for_copies_are_rejected() {
     let fixture = Fixture::start().await;
     let long = format!("name\u{1}{}\u{2}", "v".repeat(32_000));
-    for (item, named) in [(("", ""), "no body"), (("x", long.as_str()), "2560")] {
+    for (item, named) in [
+        (("", ""), "message at index 1 of the batch: the message has no body"),
+        (("x", long.as_str()), "message at index 1 of the batch: message properties of 32006 bytes"),
+        (("x", "DELAY\u{1}1\u{2}"), "message at index 1 of the batch: a batch cannot be delayed"),
+    ] {
         let body = batch_body(&[("one", ""), item]);
         let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
         is_refused(&fixture, batch, 13, named).await;
