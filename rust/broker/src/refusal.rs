@@ -9,12 +9,11 @@ use rocketpy_filter::SqlError;
 use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
-use rocketpy_protocol::properties_text::MAX_BYTES;
+use rocketpy_protocol::properties_text::{MAX_BYTES, MAX_SENT_BYTES, RESERVED_BYTES};
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::SettingError;
-use crate::put::reserve::{LIMIT_BYTES, RESERVED_BYTES};
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -75,7 +74,7 @@ pub(crate) enum Refusal {
     #[error(
         "message properties of {size_bytes} bytes exceed the maximum of {}: a record holds {}, and {} are reserved for retries, dead letters and \
          other copies; send shorter properties",
-        LIMIT_BYTES,
+        MAX_SENT_BYTES,
         MAX_BYTES,
         RESERVED_BYTES
     )]

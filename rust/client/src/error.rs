@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rocketpy_filter::{SqlError, TagsError};
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::code::response::{self, MESSAGE_ILLEGAL};
+use rocketpy_protocol::properties_text;
 
 use self::ErrorClass::{
     BrokerNotFound, Closed, ConnectionFailed, ConnectionLost, DamagedData, Forked, GroupConflict,
@@ -98,7 +99,10 @@ client_errors! {
     )]
     PropertiesTooLarge { topic: String, size_bytes: usize, limit_bytes: usize } => of(MessageTooLarge)
         .code(MESSAGE_ILLEGAL)
-        .hint("move long values into the body; keys, tag and order key count as properties");
+        .hint(format!(
+            "move long values into the body; keys, tag, order key and message id count as properties, and brokers of RocketPy accept {} bytes",
+            properties_text::MAX_SENT_BYTES
+        ));
     /// A property that a record cannot hold.
     #[error("illegal property ({reason}): {name}")]
     InvalidProperty { name: String, reason: String } => of(InvalidArgument);

@@ -16,6 +16,12 @@ use rocketpy_model::property::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
 
 /// Longest text that a record can hold.
 pub const MAX_BYTES: usize = i16::MAX as usize;
+/// Bytes of a record's properties that a broker of RocketPy reserves for later copies of a client's message: retries, dead letters, delays
+/// and commits.
+pub const RESERVED_BYTES: usize = 2560;
+/// Maximum length of the properties of a client's message at a broker of RocketPy, with those that the broker adds. Apache's accept
+/// [`MAX_BYTES`].
+pub const MAX_SENT_BYTES: usize = MAX_BYTES - RESERVED_BYTES;
 
 /// Appends the text of `properties` to `out`, with the final separator.
 pub fn encode(properties: &Properties, out: &mut Vec<u8>) {

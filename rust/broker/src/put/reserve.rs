@@ -5,15 +5,11 @@
 
 use rocketpy_model::name::DERIVED_TOPIC_MAX_BYTES;
 use rocketpy_model::{dead_letter, property};
-use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+use rocketpy_protocol::properties_text::{self, MAX_BYTES, MAX_SENT_BYTES, RESERVED_BYTES};
 use rocketpy_protocol::record::CRC_PROPERTY_BYTES;
 
 use crate::refusal::Refusal;
 
-/// Bytes of a record's properties that only copies may use: all of [`ADDED`] together, rounded up.
-pub(crate) const RESERVED_BYTES: usize = 2560;
-/// Maximum length of the properties of a client's message, with those that the broker adds.
-pub(crate) const LIMIT_BYTES: usize = MAX_BYTES - RESERVED_BYTES;
 /// Bytes of a record that are neither body nor properties: the fixed fields with two IPv6 hosts, the longest topic, and the head of
 /// the blank that ends a file.
 const FRAME_BYTES: usize = 128 + DERIVED_TOPIC_MAX_BYTES;
@@ -22,7 +18,8 @@ const TOPIC: usize = DERIVED_TOPIC_MAX_BYTES;
 /// An offset message id with an IPv6 address.
 const MESSAGE_ID: usize = 56;
 const NUMBER: usize = 20;
-/// Properties that copies get from the broker, or from the client that sends the copy, with the maximum length of each value.
+/// Properties that copies get from the broker, or from the client that sends the copy, with the maximum length of each value. Together they
+/// fit [`RESERVED_BYTES`].
 const ADDED: [(&str, usize); 23] = [
     (property::DELAY, 10),
     (property::RETRY_TOPIC, TOPIC),
@@ -67,11 +64,11 @@ pub(super) fn check_length(text: &[u8]) -> Result<(), Refusal> {
 /// # Errors
 /// The properties leave too little room.
 pub(super) fn check(text: &[u8], more_bytes: usize) -> Result<(), Refusal> {
-    if text.len() + more_bytes <= LIMIT_BYTES {
+    if text.len() + more_bytes <= MAX_SENT_BYTES {
         return Ok(());
     }
     let size_bytes = text.len() - added_bytes(text) + more_bytes;
-    if size_bytes > LIMIT_BYTES || text.len() > MAX_BYTES {
+    if size_bytes > MAX_SENT_BYTES || text.len() > MAX_BYTES {
         return Err(Refusal::NoRoomForCopies { size_bytes });
     }
     Ok(())
@@ -116,15 +113,15 @@ mod tests {
     #[test]
     fn only_properties_that_a_copy_replaces_are_not_counted() {
         let own = |bytes: usize| format!("a\u{1}{}\u{2}", "x".repeat(bytes - 3));
-        let copied = format!("RETRY_TOPIC\u{1}orders\u{2}DELAY\u{1}3\u{2}{}", own(LIMIT_BYTES));
+        let copied = format!("RETRY_TOPIC\u{1}orders\u{2}DELAY\u{1}3\u{2}{}", own(MAX_SENT_BYTES));
         check(copied.as_bytes(), 0).unwrap();
         for text in [
-            own(LIMIT_BYTES + 1),
-            format!("DELAY\u{1}3\u{2}DELAY\u{1}3\u{2}{}", own(LIMIT_BYTES)),
-            format!("RETRY_TOPIC\u{1}{}\u{2}", "t".repeat(LIMIT_BYTES)),
+            own(MAX_SENT_BYTES + 1),
+            format!("DELAY\u{1}3\u{2}DELAY\u{1}3\u{2}{}", own(MAX_SENT_BYTES)),
+            format!("RETRY_TOPIC\u{1}{}\u{2}", "t".repeat(MAX_SENT_BYTES)),
         ] {
             assert!(check(text.as_bytes(), 0).is_err(), "{} bytes", text.len());
         }
-        assert!(check(own(LIMIT_BYTES).as_bytes(), 1).is_err());
+        assert!(check(own(MAX_SENT_BYTES).as_bytes(), 1).is_err());
     }
 }

@@ -4,10 +4,10 @@
 //! docs/reference/protocol.md 2.3.1 (rules 5 to 7) and 4.4.
 
 use rocketpy_model::property;
-use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+use rocketpy_protocol::properties_text::{self, MAX_BYTES, RESERVED_BYTES};
 
 use super::properties::{Feature, Names, ParsedProperties};
-use super::reserve::{self, RESERVED_BYTES};
+use super::reserve;
 use crate::refusal::Refusal;
 use crate::timer::pending::slot_of;
 

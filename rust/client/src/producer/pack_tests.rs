@@ -9,6 +9,7 @@ use rocketpy_protocol::message_id::UniqueKey;
 use rocketpy_protocol::properties_text;
 
 use super::pack::{Given, Packed, Packer, single};
+use super::validate::check_content;
 use crate::config::ProducerConfig;
 use crate::identity::UniqueIds;
 
@@ -24,6 +25,20 @@ fn message(body: &str) -> Message {
 
 fn items(body: &[u8]) -> Vec<BatchItem<'_>> {
     batch::items(body).collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn the_longest_properties_that_pass_the_check_fit_a_batch() {
+    let (ids, mut packer) = (ids(), Packer::new(&ProducerConfig::default()));
+    let most = (30_000..properties_text::MAX_BYTES).rev().find_map(|bytes| {
+        let mut message = Message::new("t", "body");
+        message.properties.set("long", &"x".repeat(bytes)).unwrap();
+        check_content(&message, Given::default(), 1 << 20).is_ok().then_some(message)
+    });
+    let longest = most.expect("a shorter text passes");
+    assert_eq!(packer.push(&longest, Given::default(), &ids, ids.moment()), Packed::Added);
+    let outgoing = packer.finish("t", &ids, ids.moment());
+    assert_eq!(items(&outgoing.body)[0].properties.len(), properties_text::MAX_BYTES);
 }
 
 #[test]

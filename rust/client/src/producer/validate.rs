@@ -8,8 +8,11 @@ use super::pack::Given;
 use crate::config::SendOptions;
 use crate::error::ClientError;
 
-/// Most bytes of property text in a message: what a record holds, minus what producer and broker add.
-pub(crate) const MAX_PROPERTIES_BYTES: usize = properties_text::MAX_BYTES - 512;
+/// Maximum number of bytes of property text in a message, with what the producer adds: no broker stores more. A broker of RocketPy accepts
+/// [`properties_text::MAX_SENT_BYTES`], and says so.
+pub(crate) const MAX_PROPERTIES_BYTES: usize = properties_text::MAX_BYTES;
+/// Letters of a unique key that the producer makes.
+const KEY_BYTES: usize = 32;
 
 /// Properties that ask for a feature that does not exist yet, and the feature's name.
 const UNSUPPORTED: [(&str, &str); 2] =
@@ -84,9 +87,9 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), ClientError> {
 }
 
 fn check_properties(message: &Message, given: Given<'_>) -> Result<(), ClientError> {
-    let mut size_bytes = given.order_key.map_or(0, str::len) + given.msg_id.map_or(0, str::len);
+    let mut size_bytes = added_bytes(message, given);
     for (name, value) in message.properties.iter() {
-        size_bytes += name.len() + value.len() + 2;
+        size_bytes += property_bytes(name, value.len());
         if let Some(feature) = unsupported_feature(name, value) {
             return Err(ClientError::Unsupported { feature, property: format!("{name}={value}") });
         }
@@ -96,6 +99,21 @@ fn check_properties(message: &Message, given: Given<'_>) -> Result<(), ClientErr
         return Err(ClientError::PropertiesTooLarge { topic, size_bytes, limit_bytes: MAX_PROPERTIES_BYTES });
     }
     Ok(())
+}
+
+/// Length of the properties that the producer adds to a message.
+fn added_bytes(message: &Message, given: Given<'_>) -> usize {
+    let order_key = given.order_key.filter(|_| message.order_key().is_none());
+    let order_key = order_key.map_or(0, |key| property_bytes(property::SHARDING_KEY, key.len()));
+    match message.properties.get(property::UNIQUE_KEY) {
+        Some(_) => order_key,
+        None => order_key + property_bytes(property::UNIQUE_KEY, given.msg_id.map_or(KEY_BYTES, str::len)),
+    }
+}
+
+/// Length of a property with its separators.
+fn property_bytes(name: &str, value_bytes: usize) -> usize {
+    name.len() + value_bytes + 2
 }
 
 /// Checks the options of a send.
@@ -224,21 +242,26 @@ mod tests {
     }
 
     #[test]
-    fn properties_leave_room_for_what_is_added() {
-        let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES));
-        assert!(matches!(
-            check_message(&message, Given::default(), LIMIT),
-            Err(ClientError::PropertiesTooLarge { .. })
-        ));
-        let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES - 100));
-        assert_eq!(check_message(&message, Given::default(), LIMIT), Ok(()));
-        let key = "k".repeat(200);
+    fn only_properties_that_no_broker_stores_are_refused() {
+        let refused = |message: &Message, given| check_message(message, given, LIMIT).err();
+        let key_bytes = property_bytes(property::UNIQUE_KEY, KEY_BYTES);
+        let most = MAX_PROPERTIES_BYTES - key_bytes - property_bytes("long", 0);
+        let message = with("long", &"x".repeat(most));
+        assert_eq!(refused(&message, Given::default()), None);
+        let error = refused(&with("long", &"x".repeat(most + 1)), Given::default()).unwrap();
+        let ClientError::PropertiesTooLarge { size_bytes, limit_bytes, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((*size_bytes, *limit_bytes), (32_768, 32_767));
+        let limit_of_rocketpy = properties_text::MAX_SENT_BYTES.to_string();
+        assert!(error.hint().unwrap().contains(&limit_of_rocketpy), "{:?}", error.hint());
+        let key = "k".repeat(KEY_BYTES + 1);
+        let with_order_key = Given { order_key: Some("k"), msg_id: None };
+        assert!(refused(&message, with_order_key).is_some(), "the order key counts");
         assert!(
-            check_message(&message, Given { order_key: Some(&key), msg_id: None }, LIMIT).is_err(),
-            "the order key counts"
+            refused(&message, Given { order_key: None, msg_id: Some(&key) }).is_some(),
+            "so does the unique key"
         );
-        let given = Given { order_key: None, msg_id: Some(&key) };
-        assert!(check_message(&message, given, LIMIT).is_err(), "so does the unique key");
         assert!(check_value(property::SHARDING_KEY, "a\u{1}").is_err());
         assert!(check_value(property::SHARDING_KEY, "").is_err());
         assert!(check_value(property::SHARDING_KEY, "N14228").is_ok());
