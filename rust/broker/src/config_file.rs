@@ -123,8 +123,10 @@ impl<D: Disk> ConfigFile<D> {
             None => None,
         };
         let backup = self.beside(".bak");
-        let from_backup = match self.read(&backup)? {
-            Some(bytes) => match json::from_slice(&bytes) {
+        let from_backup = match self.read(&backup) {
+            Err(error) if reason.is_none() => return Err(error),
+            Err(error) => Err(error.to_string()),
+            Ok(Some(bytes)) => match json::from_slice(&bytes) {
                 Ok(value) => {
                     if mends {
                         // Else the next save would make the damaged file the backup.
@@ -134,7 +136,7 @@ impl<D: Disk> ConfigFile<D> {
                 }
                 Err(error) => Err(error.to_string()),
             },
-            None => Ok(None),
+            Ok(None) => Ok(None),
         };
         match (reason, from_backup) {
             (None, Ok(value)) => Ok(value),
@@ -142,7 +144,11 @@ impl<D: Disk> ConfigFile<D> {
                 warn!(path = %self.path.display(), reason, "configuration file not decodable, using its backup");
                 Ok(Some(value))
             }
-            (Some(reason), _) => Err(BrokerError::ConfigFile { path: self.path.clone(), reason }),
+            (Some(reason), Ok(None)) => Err(BrokerError::ConfigFile { path: self.path.clone(), reason }),
+            (Some(reason), Err(of_backup)) => {
+                let reason = format!("{reason}; its backup: {of_backup}");
+                Err(BrokerError::ConfigFile { path: self.path.clone(), reason })
+            }
             (None, Err(reason)) => Err(BrokerError::ConfigFile { path: backup, reason }),
         }
     }

@@ -46,14 +46,21 @@ impl<T> ConfigFile<T> {
             None => (Main::Empty, None),
         };
         let backup = beside(path, "bak");
-        let found = read(disk, &backup, limit_bytes)?.map(|bytes| parse(&bytes)).transpose();
+        let found = match read(disk, &backup, limit_bytes) {
+            Err(error) if damage.is_none() => return Err(error.into()),
+            Err(error) => Err(error.to_string()),
+            Ok(bytes) => bytes.map(|bytes| parse(&bytes)).transpose(),
+        };
         match (damage, found) {
             (None, Err(reason)) => Err(bad(backup, reason)),
+            (Some(reason), Err(of_backup)) => {
+                Err(bad(path.to_owned(), format!("{reason}; its backup: {of_backup}")))
+            }
             (Some(reason), Ok(Some(content))) => {
                 warn!(path = %path.display(), reason, "configuration file not decodable, using its backup");
                 Ok(Self { content: Some(content), main })
             }
-            (Some(reason), _) => Err(bad(path.to_owned(), reason)),
+            (Some(reason), Ok(None)) => Err(bad(path.to_owned(), reason)),
             (None, Ok(content)) => Ok(Self { content, main }),
         }
     }

@@ -457,6 +457,8 @@ mod tests {
             RealDisk.replace(&beside(&path, "bak"), backup.as_bytes()).unwrap();
             let error = add_topics(root.path(), None, &BTreeMap::new()).unwrap_err();
             assert!(matches!(&error, ToolError::BadTopics { path, .. } if path.ends_with(named)), "{error}");
+            let names_both = error.to_string().contains("; its backup: ");
+            assert_eq!(names_both, main == "{" && backup == "{", "{error}");
         }
     }
 

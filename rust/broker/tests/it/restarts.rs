@@ -202,7 +202,8 @@ async fn a_damaged_table_is_replaced_by_its_backup_and_kept() {
     }
     match Broker::start(config).await {
         Err(error @ BrokerError::ConfigFile { .. }) => {
-            assert!(error.to_string().contains("topics.json"), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("topics.json") && text.contains("; its backup: "), "{text}");
             assert!(error.hint().is_some());
         }
         other => panic!("{other:?}"),

@@ -105,41 +105,50 @@ impl File {
 ///
 /// A damaged file is kept as `NAME.damaged` and its backup takes its place; otherwise the next write would make it the backup.
 fn load(path: &Path) -> Result<BTreeMap<MessageQueue, i64>, ClientError> {
-    let beside = |ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
+    let backup = beside(path, "bak");
     let broken = match read(path) {
         Ok(Some(offsets)) => return Ok(offsets),
         Ok(None) => None,
-        Err(broken) => Some(broken),
+        Err(reason) => Some(reason),
     };
-    let Some(offsets) = read(&beside(".bak"))? else {
+    let offsets = match (read(&backup), &broken) {
+        (Ok(Some(offsets)), _) => offsets,
+        (Ok(None), None) => return Ok(BTreeMap::new()),
         // Starting anew could pass over messages, or hand all of them out again.
-        return broken.map_or(Ok(BTreeMap::new()), Err);
+        (Ok(None), Some(reason)) => return Err(not_usable(path, reason.clone())),
+        (Err(reason), None) => return Err(not_usable(&backup, reason)),
+        (Err(of_backup), Some(reason)) => {
+            return Err(not_usable(path, format!("{reason}; its backup {}: {of_backup}", backup.display())));
+        }
     };
     let failed = |error: EnvError| not_usable(path, error.to_string());
-    if let Some(broken) = broken {
-        warn!(path = %path.display(), %broken, "offsets file damaged, using its backup");
-        RealDisk.rename(path, &beside(".damaged")).map_err(failed)?;
+    if let Some(reason) = broken {
+        warn!(path = %path.display(), reason, "offsets file damaged, using its backup");
+        RealDisk.rename(path, &beside(path, "damaged")).map_err(failed)?;
     }
     let body = ResetOffsetBody { offset_table: offsets };
     RealDisk.replace(path, &json::to_vec(&body)).map_err(failed)?;
     Ok(body.offset_table)
 }
 
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    PathBuf::from(format!("{}.{ending}", path.display()))
+}
+
 fn not_usable(path: &Path, reason: String) -> ClientError {
     ClientError::OffsetsFile { path: path.display().to_string(), reason, is_shared: false }
 }
 
-/// The offsets of a file; `None` when there is no such file.
-fn read(path: &Path) -> Result<Option<BTreeMap<MessageQueue, i64>>, ClientError> {
-    let broken = |reason: String| not_usable(path, reason);
+/// # Errors
+/// Why the file cannot be used.
+fn read(path: &Path) -> Result<Option<BTreeMap<MessageQueue, i64>>, String> {
     match RealDisk.read(path, MAX_FILE_BYTES) {
         Ok(bytes) => {
-            let body: ResetOffsetBody =
-                json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+            let body: ResetOffsetBody = json::from_slice(&bytes).map_err(|error| error.to_string())?;
             Ok(Some(body.offset_table))
         }
         Err(EnvError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(broken(error.to_string())),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -205,6 +214,13 @@ mod tests {
             }
             let error = LocalOffsets::open(folder.path()).await.err().unwrap();
             assert!(matches!(error, ClientError::OffsetsFile { is_shared: false, .. }), "{error}");
+            let text = error.to_string();
+            assert_eq!(text.contains("offsets.json.bak: "), backup.is_some(), "{text}");
+            assert_eq!(
+                text.matches("byte").count(),
+                1 + usize::from(backup.is_some()),
+                "both reasons: {text}"
+            );
             assert!(error.hint().unwrap().contains("start without"), "{:?}", error.hint());
             assert!(RealDisk.read(&path, 100).is_ok());
         }
