@@ -64,7 +64,7 @@ pub(crate) enum Refusal {
     #[error("the message has no body; give it at least one byte")]
     NoBody,
     #[error("message at index {index} of the batch: {refusal}")]
-    OfBatch { index: usize, refusal: Box<Refusal> },
+    OfBatch { index: usize, refusal: Box<Self> },
     #[error(
         "message body of {size_bytes} bytes exceeds maxMessageSize {limit_bytes}; send less or raise the limit"
     )]
