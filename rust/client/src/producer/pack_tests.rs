@@ -32,7 +32,7 @@ fn the_longest_properties_that_pass_the_check_fit_a_batch() {
     let (ids, mut packer) = (ids(), Packer::new(&ProducerConfig::default()));
     let most = (30_000..properties_text::MAX_BYTES).rev().find_map(|bytes| {
         let mut message = Message::new("t", "body");
-        message.properties.set("long", &"x".repeat(bytes)).unwrap();
+        message.properties.set("long", "x".repeat(bytes)).unwrap();
         check_content(&message, Given::default(), 1 << 20).is_ok().then_some(message)
     });
     let longest = most.expect("a shorter text passes");
