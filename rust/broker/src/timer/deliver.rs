@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tracing::{error, warn};
 
 use super::due_heap::Due;
-use super::enroll::{enroll, note};
+use super::enroll::{enroll, note, reached_ms};
 use super::open::open_again;
 use super::recalled::READ_AHEAD_RECALLS;
 use super::retained::Progress;
@@ -161,7 +161,7 @@ fn deliver<D: Disk>(
             Some(Late::Unreadable(error)) => pass_over(state, due, error)?,
             outcome => is_done(timers, state, &due.unit, outcome),
         }
-        state.reached_ms = due.due_at_ms.max(due.unit.slot_ms).max(state.reached_ms);
+        state.reached_ms = reached_ms(&due, state.whole_ms()).max(state.reached_ms);
         assert!(
             state.due.first() == Some(due),
             "the delivered timer slot is the first due one: {}",

@@ -73,6 +73,11 @@ impl DueHeap {
         first.into_iter().chain(reading).min().unwrap_or((self.until_ms, 0)).min((self.until_ms, 0))
     }
 
+    /// All messages of slots before this time are in memory, or were.
+    pub(super) fn whole_ms(&self) -> i64 {
+        self.reading.map_or(self.until_ms, |chain| chain.slot_ms())
+    }
+
     /// Takes in a message of a slot that is in memory.
     pub(super) fn push(&mut self, due: Due) {
         let slot_ms = due.unit.slot_ms;

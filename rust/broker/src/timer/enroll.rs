@@ -158,11 +158,19 @@ fn is_of_earlier(earlier: &Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32
     entry.queue_offset < earlier.until && slot_ms < earlier.read_ms
 }
 
-/// Whether the last run has delivered it, or stored it again, of a slot that it was not done with. A message that came too late for its
-/// own slot counts as of its new one: that is when it is read again.
+/// Whether the last run has delivered it, or stored it again, of a slot that it was not done with.
 pub(super) fn is_cut_off(earlier: &Earlier, due: &Due) -> bool {
-    let (at_ms, at) = (due.due_at_ms.max(due.unit.slot_ms), due.unit.physical_offset);
-    earlier.cuts().any(|cut| at <= cut.taken && (at_ms, at) < cut.order())
+    let at = due.unit.physical_offset;
+    earlier.cuts().any(|cut| at <= cut.taken && (reached_ms(due, cut.whole_ms), at) < cut.order())
+}
+
+/// How far the deliveries are, in the order of the times, when they have come to a message. One that was taken after its time may be in a
+/// slot that was not whole in memory: there it is passed over until its slot is read, so the time of that counts.
+pub(super) fn reached_ms(due: &Due, whole_ms: i64) -> i64 {
+    match due.unit.slot_ms < whole_ms {
+        true => due.due_at_ms,
+        false => due.due_at_ms.max(due.unit.slot_ms),
+    }
 }
 
 fn drop_entry(timers: &Timers<impl Disk>, entry: &QueueEntry, reason: &str) {

@@ -202,7 +202,15 @@ impl<D: Disk> State<D> {
         }
         let unreadable = self.unreadable.messages.iter().map(Due::order);
         let (due_at_ms, at) = unreadable.chain([self.due.first_order()]).min()?;
-        Some(TimerCut { due_at_ms, at: PhysicalOffset(at), taken: self.taken? })
+        let (at, whole_ms) = (PhysicalOffset(at), self.whole_ms());
+        Some(TimerCut { due_at_ms, at, taken: self.taken?, whole_ms })
+    }
+
+    /// All messages of slots before this time are in memory with their times, or done.
+    fn whole_ms(&self) -> i64 {
+        // One whose record cannot be read counts by its slot: it may be due earlier.
+        let unreadable = self.unreadable.messages.iter().map(|due| due.unit.slot_ms);
+        unreadable.fold(self.due.whole_ms(), i64::min)
     }
 
     /// What is delivered. The cut may reach further: up to the slots that are not in memory.
@@ -217,25 +225,13 @@ impl<D: Disk> State<D> {
     /// back.
     fn keep_earlier_cut(&mut self, before: Option<TimerCut>) {
         let now = self.cut().filter(|_| !self.reads_earlier());
-        let says_more =
-            |cut: &TimerCut| now.is_none_or(|now| now.taken < cut.taken || now.order() < cut.order());
+        let says_more = |cut: &TimerCut| now.is_none_or(|now| !now.covers(cut));
         let kept = before.into_iter().chain(self.earlier_cuts.into_iter().flatten()).filter(says_more);
-        let mut cuts: Vec<TimerCut> = kept.collect();
+        let kept = kept.collect();
         if now.zip(before).is_some_and(|(now, before)| now.order() < before.order()) {
             self.reached_ms = i64::MIN; // nothing is delivered yet since the clock was set back
         }
-        cuts.sort_by_key(|cut| Reverse((cut.taken, cut.order())));
-        let mut reached = None;
-        cuts.retain(|cut| {
-            let says_more = reached.is_none_or(|reached| reached < cut.order());
-            reached = reached.max(Some(cut.order()));
-            says_more
-        });
-        let is_ordered = cuts.is_sorted_by(|cut, next| cut.order() < next.order());
-        assert!(is_ordered, "an earlier cut counts for messages that no later one covers: {cuts:?}");
-        // Where there are too many, those of the fewest messages go: these may come again.
-        let mut cuts = cuts.into_iter();
-        self.earlier_cuts = array::from_fn(|_| cuts.next());
+        self.earlier_cuts = without_covered(kept);
     }
 
     /// The slot for a message whose own one may be done.
@@ -269,6 +265,19 @@ impl<D: Disk> State<D> {
         };
         self.retained.from().into_iter().chain(next).min()
     }
+}
+
+/// The cuts that no other one covers. Where there are too many, those of the fewest messages go: these may come again.
+fn without_covered(mut cuts: Vec<TimerCut>) -> [Option<TimerCut>; TimerCheckpoint::MAX_EARLIER_CUTS] {
+    cuts.sort_by_key(|cut| Reverse((cut.taken, cut.order(), cut.whole_ms)));
+    let mut kept: Vec<TimerCut> = Vec::new();
+    for cut in cuts {
+        if !kept.iter().any(|other| other.covers(&cut)) {
+            kept.push(cut);
+        }
+    }
+    let mut kept = kept.into_iter();
+    array::from_fn(|_| kept.next())
 }
 
 impl<D: Disk> Timers<D> {

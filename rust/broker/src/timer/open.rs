@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_store::timer::{
-    SLOT_MS, TimerCheckpoint, TimerFiles, TimerUnit, read_checkpoint, write_checkpoint,
+    SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, TimerUnit, read_checkpoint, write_checkpoint,
 };
 use rocketpy_store::{Store, StoreError};
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ use super::pending::PendingRecords;
 use super::recalled::Recalled;
 use super::retained::Retained;
 use super::settle::settle;
-use super::{Broken, Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
+use super::{Broken, Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable, without_covered};
 use crate::BrokerError;
 use crate::put::Intake;
 
@@ -98,7 +98,7 @@ pub(super) fn reopen<D: Disk>(
             earlier_cuts: written.earlier_cuts,
         },
         reached_ms: written.cut.map_or(written.read_ms, |cut| cut.due_at_ms),
-        earlier_cuts: written.earlier_cuts,
+        earlier_cuts: cuts_to_keep(&written, read_ms),
         pending: Arc::clone(pending),
         retained,
         unreadable: Unreadable::default(),
@@ -109,6 +109,15 @@ pub(super) fn reopen<D: Disk>(
     };
     store.set_waiting_from(HOLDER, state.waiting_from(store));
     Ok(Reopened { state, counts, written })
+}
+
+/// The cuts of the last run that the one of this run does not cover at once: after a start the first slot alone is whole in memory.
+fn cuts_to_keep(
+    written: &TimerCheckpoint,
+    read_ms: i64,
+) -> [Option<TimerCut>; TimerCheckpoint::MAX_EARLIER_CUTS] {
+    let cut = written.cut.filter(|cut| cut.whole_ms > read_ms + SLOT_MS);
+    without_covered(cut.into_iter().chain(written.earlier_cuts.into_iter().flatten()).collect())
 }
 
 /// Checkpoint, reduced to the part that is still valid.

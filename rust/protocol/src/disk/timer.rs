@@ -191,10 +191,19 @@ pub struct TimerCut {
     pub at: PhysicalOffset,
     /// Messages behind this place are not meant.
     pub taken: PhysicalOffset,
+    /// Slots before this time were whole in memory. For messages of later ones the time of the slot counts if it is later than their own.
+    /// 0 where it is not known.
+    pub whole_ms: i64,
 }
 
 impl TimerCut {
+    /// Size in the file, without [`Self::whole_ms`].
     const BYTES: usize = 24;
+
+    /// Whether it says all that another one says.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.taken >= other.taken && self.order() >= other.order() && self.whole_ms >= other.whole_ms
+    }
 
     /// Up to where it reaches: of two with the same messages the greater one says more.
     pub const fn order(&self) -> (i64, PhysicalOffset) {
@@ -218,6 +227,10 @@ impl TimerCheckpoint {
     /// Where the CRC32 of everything in front of it stands. Where it differs the cuts are not believed: they are damaged, or another broker has
     /// written since.
     const CHECK_AT: usize = Self::EARLIER_CUTS_AT + Self::MAX_EARLIER_CUTS * TimerCut::BYTES;
+    /// Where [`TimerCut::whole_ms`] of each cut begins, of the present one first. Earlier versions write zeros from here on.
+    const WHOLE_AT: usize = Self::CHECK_AT + 4;
+    /// Where the CRC32 of everything in front of it stands. Where it differs [`TimerCut::whole_ms`] is not known.
+    const WHOLE_CHECK_AT: usize = Self::WHOLE_AT + (1 + Self::MAX_EARLIER_CUTS) * 8;
 
     /// The numbers, as they stand in the file and go over the wire.
     #[must_use]
@@ -250,6 +263,9 @@ impl TimerCheckpoint {
         page.extend(numbers);
         page.extend(self.earlier_cuts.into_iter().flat_map(encode_cut));
         page.extend(crc32fast::hash(&page).to_be_bytes());
+        let cuts = [self.cut].into_iter().chain(self.earlier_cuts);
+        page.extend(cuts.flat_map(|cut| cut.map_or(0, |cut| cut.whole_ms).to_be_bytes()));
+        page.extend(crc32fast::hash(&page).to_be_bytes());
         page.resize(Self::FILE_BYTES, 0);
         page
     }
@@ -269,16 +285,15 @@ impl TimerCheckpoint {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let mut number = || reader.i64();
-        let are_cuts_sound = are_cuts_sound(bytes);
-        let cut = |place| decode_cut(bytes.get(place..).filter(|_| are_cuts_sound)?);
+        let [cut, earlier_cuts @ ..] = decode_cuts(bytes);
         let checkpoint = Self {
             read_ms: number()?,
             log_flushed: number()?,
             queue_offset: number()?,
             master_queue_offset: number()?,
             data_version: [number(), number(), number()].map(Option::unwrap_or_default),
-            cut: cut(Self::CUT_AT),
-            earlier_cuts: array::from_fn(|number| cut(Self::EARLIER_CUTS_AT + number * TimerCut::BYTES)),
+            cut,
+            earlier_cuts,
         };
         let Self { read_ms, log_flushed, queue_offset, master_queue_offset, .. } = checkpoint;
         let are_positive =
@@ -299,7 +314,7 @@ fn is_damaged(bytes: &[u8]) -> bool {
 
 fn encode_cut(cut: Option<TimerCut>) -> [u8; TimerCut::BYTES] {
     let mut bytes = [0; TimerCut::BYTES];
-    if let Some(TimerCut { due_at_ms, at, taken }) = cut {
+    if let Some(TimerCut { due_at_ms, at, taken, .. }) = cut {
         let numbers = [due_at_ms, at.to_wire(), taken.to_wire()];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_be_bytes());
@@ -308,10 +323,27 @@ fn encode_cut(cut: Option<TimerCut>) -> [u8; TimerCut::BYTES] {
     bytes
 }
 
-fn are_cuts_sound(bytes: &[u8]) -> bool {
-    let (cuts, check) = (bytes.get(..TimerCheckpoint::CHECK_AT), bytes.get(TimerCheckpoint::CHECK_AT..));
-    let check = check.and_then(<[u8]>::first_chunk).map(|check| u32::from_be_bytes(*check));
-    cuts.map(crc32fast::hash) == check
+/// Whether the CRC32 of everything in front of a place stands there.
+fn is_checked(bytes: &[u8], place: usize) -> bool {
+    let check = bytes.get(place..).and_then(<[u8]>::first_chunk).map(|check| u32::from_be_bytes(*check));
+    bytes.get(..place).map(crc32fast::hash) == check
+}
+
+/// The present cut, then the earlier ones.
+fn decode_cuts(bytes: &[u8]) -> [Option<TimerCut>; 1 + TimerCheckpoint::MAX_EARLIER_CUTS] {
+    let are_sound = is_checked(bytes, TimerCheckpoint::CHECK_AT);
+    let wholes = bytes
+        .get(TimerCheckpoint::WHOLE_AT..)
+        .filter(|_| is_checked(bytes, TimerCheckpoint::WHOLE_CHECK_AT))
+        .unwrap_or_default();
+    let mut wholes = Reader::new(wholes);
+    let earlier_at = |number| TimerCheckpoint::EARLIER_CUTS_AT + number * TimerCut::BYTES;
+    array::from_fn(|number| {
+        let whole_ms = wholes.i64().unwrap_or(0);
+        let place = number.checked_sub(1).map_or(TimerCheckpoint::CUT_AT, earlier_at);
+        let cut = decode_cut(bytes.get(place..).filter(|_| are_sound)?)?;
+        Some(TimerCut { whole_ms, ..cut })
+    })
 }
 
 fn decode_cut(bytes: &[u8]) -> Option<TimerCut> {
@@ -319,7 +351,7 @@ fn decode_cut(bytes: &[u8]) -> Option<TimerCut> {
     let mut number = || reader.i64();
     let (due_at_ms, at, taken) = (number()?, number()?, number()?);
     let offset = |number: i64| u64::try_from(number).ok().map(PhysicalOffset);
-    let cut = TimerCut { due_at_ms, at: offset(at)?, taken: offset(taken)? };
+    let cut = TimerCut { due_at_ms, at: offset(at)?, taken: offset(taken)?, whole_ms: 0 };
     (due_at_ms > 0).then_some(cut)
 }
 
@@ -383,9 +415,13 @@ mod tests {
         assert_eq!(TimerCheckpoint::decode(&bytes[..31]), None);
         assert_eq!(TimerCheckpoint::decode(&[0xFF; 56]), None);
         assert_eq!(TimerCheckpoint::decode(&checkpoint.encode_file()), Some(checkpoint));
-        let cut =
-            TimerCut { due_at_ms: 1_700_000_000_500, at: PhysicalOffset(7), taken: PhysicalOffset(900) };
-        let before = TimerCut { taken: PhysicalOffset(5), ..cut };
+        let cut = TimerCut {
+            due_at_ms: 1_700_000_000_500,
+            at: PhysicalOffset(7),
+            taken: PhysicalOffset(900),
+            whole_ms: 1_700_000_002_000,
+        };
+        let before = TimerCut { taken: PhysicalOffset(5), whole_ms: 1_700_000_001_000, ..cut };
         let with_cuts = TimerCheckpoint {
             cut: Some(cut),
             earlier_cuts: [None, Some(before), None, Some(cut)],
@@ -409,6 +445,19 @@ mod tests {
             );
             page[damaged_at] ^= 0x20;
         }
+        let as_known = |cut: Option<TimerCut>| cut.map(|cut| TimerCut { whole_ms: 0, ..cut });
+        let without_whole = TimerCheckpoint {
+            cut: as_known(with_cuts.cut),
+            earlier_cuts: with_cuts.earlier_cuts.map(as_known),
+            ..with_cuts
+        };
+        for damaged_at in [244, 283, 285] {
+            page[damaged_at] ^= 0x20;
+            assert_eq!(TimerCheckpoint::decode(&page), Some(without_whole), "byte {damaged_at}");
+            page[damaged_at] ^= 0x20;
+        }
+        page[244..].fill(0);
+        assert_eq!(TimerCheckpoint::decode(&page), Some(without_whole), "an older version has written it");
         page[TimerCheckpoint::COPY_AT..].fill(0);
         assert!(TimerCheckpoint::decode(&page).is_some(), "there is nothing to compare with");
         assert_eq!(TimerCheckpoint::decode_file(&page[..4095]), None);

@@ -190,6 +190,7 @@ async fn places_behind_the_end_of_the_log_are_not_believed() {
         due_at_ms: base_ms + HOUR_MS,
         at: PhysicalOffset::ZERO,
         taken: broker.ground.store().max_physical_offset(),
+        whole_ms: base_ms + HOUR_MS,
     };
     for stale in [
         TimerCheckpoint { cut: Some(cut), ..written },

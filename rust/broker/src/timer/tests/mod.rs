@@ -304,6 +304,68 @@ async fn a_clock_that_is_set_back_again_and_again_repeats_nothing() {
     assert_eq!(keys(&broker, "orders").len(), 9);
 }
 
+/// One turn: it takes what was sent since the last one, and delivers nothing of that.
+async fn taken_at(broker: &TestBroker, at_ms: i64) {
+    let (owner, runtime) = (Arc::clone(broker), Handle::current());
+    aside(move || turn(&owner.timers, at_ms, &runtime)).await;
+}
+
+/// A second in the future. Clocks are in use that are several seconds past it.
+async fn second_of_a_clock_that_was_ahead(broker: &TestBroker, ahead_ms: i64) -> i64 {
+    let base_ms = slot_of(now_ms() + 60_000) + SLOT_MS;
+    at(broker, base_ms + ahead_ms).await;
+    base_ms
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_taken_late_while_the_clock_was_ahead_are_delivered_once_over_a_restart() {
+    let broker = open().await;
+    let base_ms = second_of_a_clock_that_was_ahead(&broker, 6000).await;
+    for (offset_ms, key) in [(1200, "b"), (0, "a")] {
+        wait_with(&broker, message("orders", &due(base_ms + offset_ms, key))).await;
+    }
+    taken_at(&broker, base_ms + 6000).await;
+    for (offset_ms, count) in [(0, 1), (1199, 1), (1200, 2), (9000, 2)] {
+        at(&broker, base_ms + offset_ms).await;
+        assert_eq!(keys(&broker, "orders").len(), count, "at {offset_ms}");
+        settled(&broker).await;
+        restart(&broker);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_taken_late_whose_slot_is_not_read_again_is_not_lost() {
+    let broker = open().await;
+    let base_ms = second_of_a_clock_that_was_ahead(&broker, 6000).await;
+    wait_with(&broker, message("orders", &due(base_ms + 1200, "late"))).await;
+    taken_at(&broker, base_ms + 6000).await;
+    for (offset_ms, key) in [(500, "first"), (900, "second")] {
+        wait_with(&broker, message("orders", &due(base_ms + offset_ms, key))).await;
+    }
+    for (offset_ms, count) in [(500, 1), (900, 2), (6000, 3), (9000, 3)] {
+        at(&broker, base_ms + offset_ms).await;
+        assert_eq!(keys(&broker, "orders").len(), count, "at {offset_ms}");
+        settled(&broker).await;
+        restart(&broker);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_taken_late_is_delivered_once_though_the_slots_before_it_are_read_first() {
+    let broker = open().await;
+    let base_ms = second_of_a_clock_that_was_ahead(&broker, 9000).await;
+    wait_with(&broker, message("orders", &due(base_ms + 1200, "late"))).await;
+    taken_at(&broker, base_ms + 9000).await;
+    wait_with(&broker, message("orders", &due(base_ms + 1500, "soon"))).await;
+    at(&broker, base_ms).await;
+    for (offset_ms, count) in [(1200, 1), (1201, 1), (1202, 1), (1500, 2), (3000, 2), (9000, 2)] {
+        at(&broker, base_ms + offset_ms).await;
+        assert_eq!(keys(&broker, "orders").len(), count, "at {offset_ms}");
+        settled(&broker).await;
+        restart(&broker);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_whose_topic_is_gone_is_dropped_and_counted() {
     let broker = open().await;

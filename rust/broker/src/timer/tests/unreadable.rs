@@ -100,6 +100,29 @@ async fn a_message_whose_time_could_not_be_read_does_not_come_early_once_it_can(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_taken_late_whose_record_cannot_be_read_is_delivered_once_it_can() {
+    let broker = TestBroker::open(with_small_files);
+    for topic in ["orders", "filler"] {
+        add_topic(&broker, TopicConfig::new(topic, 2)).await;
+    }
+    let base_ms = second_of_a_clock_that_was_ahead(&broker, 6000).await;
+    broker.fill();
+    let unreadable = broker.ground.store().max_physical_offset();
+    wait_with(&broker, message("orders", &due(base_ms + 1200, "late"))).await;
+    broker.fill();
+    taken_at(&broker, base_ms + 6000).await;
+    settled(&broker).await;
+    restart(&broker);
+    let log = broker.cut_log(unreadable);
+    at(&broker, base_ms + 3000).await; // its slot is read: it is due at that time or later, as far as is known
+    settled(&broker).await;
+    log.restore();
+    restart(&broker);
+    at(&broker, base_ms + 6000).await;
+    assert_eq!(keys(&broker, "orders").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_recall_that_cannot_be_read_holds_back_its_slot_until_it_can() {
     let broker = TestBroker::open(with_small_files);
     for topic in ["orders", "filler"] {
