@@ -18,7 +18,9 @@ use clap::{Args, Parser, Subcommand};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::history;
 use rocketpy_proof::real::{self, Mounted, is_interrupted, listen_for_interrupt};
-use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds};
+use rocketpy_proof::sim::{
+    Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds, run_waiting,
+};
 
 /// Proves the promises of RocketPy's acknowledgements.
 #[derive(Debug, Parser)]
@@ -71,6 +73,9 @@ struct Sim {
     /// Runs consecutive seeds from a random one: N of them, or endlessly.
     #[arg(long, value_name = "N", num_args = 0..=1)]
     soak: Option<Option<u64>>,
+    /// Runs the plan of messages that wait, for every seed.
+    #[arg(long, conflicts_with_all = ["pair", "enumerate"])]
+    waiting: bool,
     /// Tests a master and its slave, each on a disk of its own.
     #[arg(long, conflicts_with_all = ["enumerate", "history"])]
     pair: bool,
@@ -179,6 +184,7 @@ impl Sim {
             return self.pairs();
         }
         let is_sound = match (self.seed, &self.seeds, self.soak) {
+            (Some(seed), _, _) if self.waiting => self.one(Plan::waiting_of(seed)),
             (Some(seed), _, _) => Plan::all_of(seed).all(|plan| self.one(plan)),
             (_, Some(seeds), _) => self.many(seeds.clone()),
             (_, _, Some(count)) => self.many(some_seeds(count)),
@@ -229,7 +235,11 @@ impl Sim {
     fn many(&self, seeds: Range<u64>) -> bool {
         say!("seeds {}..{}", seeds.start, seeds.end);
         let mut progress = Progress::new(self);
-        run_seeds(seeds.clone(), self.jobs, |outcome| progress.note(&outcome));
+        let note = |outcome: Outcome| progress.note(&outcome);
+        match self.waiting {
+            true => run_waiting(seeds.clone(), self.jobs, note),
+            false => run_seeds(seeds.clone(), self.jobs, note),
+        }
         progress.print();
         say!("seeds {}..{}", seeds.start, seeds.end);
         progress.totals.failed == 0

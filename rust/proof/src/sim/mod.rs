@@ -70,9 +70,9 @@ pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bo
     run_each(seeds, jobs, |seed| Plan::all_of(seed).map(run), note);
 }
 
-/// Only the runs of messages that wait.
+/// The run of messages that wait, for every seed of a range.
 pub fn run_waiting(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bool + Send) {
-    run_each(seeds, jobs, |seed| Plan::waiting_of(seed).map(run).into_iter(), note);
+    run_each(seeds, jobs, |seed| iter::once(run(Plan::waiting_of(seed))), note);
 }
 
 /// The same with pairs of a master and a slave.

@@ -157,12 +157,13 @@ impl Plan {
 
     /// All plans of a seed. Every eighth has a second one: the services of a broker work, on a disk that is sound but for its pages.
     pub fn all_of(seed: u64) -> impl Iterator<Item = Self> {
-        iter::once(Self::of(seed)).chain(Self::waiting_of(seed))
+        let waiting = seed.is_multiple_of(8).then(|| Self::waiting_of(seed));
+        iter::once(Self::of(seed)).chain(waiting)
     }
 
-    /// The plan of a seed for messages that wait, if it has one.
-    pub fn waiting_of(seed: u64) -> Option<Self> {
-        seed.is_multiple_of(8).then(|| Self::of(seed).waiting())
+    /// The plan of a seed for messages that wait.
+    pub fn waiting_of(seed: u64) -> Self {
+        Self::of(seed).waiting()
     }
 
     fn waiting(mut self) -> Self {

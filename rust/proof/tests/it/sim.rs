@@ -13,9 +13,10 @@ const PAIR_SEEDS: u64 = 1000;
 
 fn assert_sound(outcome: &Outcome) {
     let (seed, boots) = (outcome.plan.seed, &outcome.plan.boots);
+    let waiting = if outcome.plan.waits { " --waiting" } else { "" };
     assert!(
         outcome.violations.is_empty(),
-        "seed {seed}: {:?}\n{boots:#?}\n{:#?}\ncargo run -p rocketpy-proof -- sim --seed {seed}",
+        "seed {seed}: {:?}\n{boots:#?}\n{:#?}\ncargo run -p rocketpy-proof -- sim --seed {seed}{waiting}",
         outcome.violations,
         outcome.starts
     );
