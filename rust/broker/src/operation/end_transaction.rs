@@ -10,7 +10,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, property, sys_flag, system};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::{KeyKind, ReadLimits, Store, StoreError};
+use rocketpy_store::{ReadLimits, Store, StoreError};
 
 use crate::disk_read::{DiskReads, look_up_aside};
 use crate::ground::Ground;
@@ -210,7 +210,9 @@ fn is_committed(store: &Store<impl Disk>, bytes: &Bytes) -> Result<Option<bool>,
     let from_ms = record.born_at_ms.min(record.stored_at_ms).saturating_sub(CLOCKS_DIFFER_MS).max(0);
     let mut is_whole = true;
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
-        let found = match store.query_by_key(topic, key, KeyKind::Unique, &limits, from_ms, i64::MAX) {
+        // Its copy lies behind the half message, with an earlier time where the clock was set back. Of a copy of the half message that another
+        // broker made, it may lie before.
+        let found = match store.query_since(topic, key, &limits, from_ms, record.physical_offset) {
             Ok(found) => found,
             Err(StoreError::NoIndex) => return Ok(None),
             Err(error) => return Err(error.into()),

@@ -105,17 +105,19 @@ pub(crate) enum More {
 }
 
 impl Chain {
-    /// Whether records of the time that is wanted may be in the file.
+    /// Whether records of the time or the place that is wanted may be in the file.
     pub(crate) fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
-        self.header.begin_stored_at_ms <= wanted.end_ms && self.header.end_stored_at_ms >= wanted.begin_ms
+        let IndexHeader { begin_stored_at_ms, end_stored_at_ms, end_physical_offset, .. } = self.header;
+        let is_in_time = begin_stored_at_ms <= wanted.end_ms && end_stored_at_ms >= wanted.begin_ms;
+        is_in_time || wanted.reaches(end_physical_offset)
     }
 
-    /// Whether no earlier file can hold records of the time that is wanted.
+    /// Whether no earlier file can hold records of the time or the place that is wanted.
     pub(crate) fn is_last(&self, wanted: &Wanted<'_>) -> bool {
-        self.header.begin_stored_at_ms < wanted.begin_ms
+        self.header.begin_stored_at_ms < wanted.begin_ms && !wanted.reaches(self.header.begin_physical_offset)
     }
 
-    /// Calls `visit` with the physical offset of each entry whose hash and time fit, the newest first.
+    /// Calls `visit` with the physical offset of each entry whose hash and time, or place, fit, the newest first.
     ///
     /// # Source
     /// docs/reference/store-format.md 4.5. An entry has its time in seconds, and the time of a file's first key may be
@@ -133,10 +135,11 @@ impl Chain {
             let entry = IndexEntry::decode(&bytes);
             let from_ms = self.header.begin_stored_at_ms.saturating_add(i64::from(entry.seconds) * 1000);
             let is_first = number == 1;
-            if !is_first && from_ms.saturating_add(999) < wanted.begin_ms {
+            let is_reached = is_first || wanted.reaches(entry.physical_offset);
+            if !is_reached && from_ms.saturating_add(999) < wanted.begin_ms {
                 break;
             }
-            let fits = entry.key_hash == wanted.hash && (is_first || from_ms <= wanted.end_ms);
+            let fits = entry.key_hash == wanted.hash && (is_reached || from_ms <= wanted.end_ms);
             if fits && visit(entry.physical_offset)? == More::No {
                 return Ok(More::No);
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use rocketpy_filter::hash_code_on;
 use rocketpy_model::property::split_key_bytes;
-use rocketpy_model::{property, sys_flag};
+use rocketpy_model::{PhysicalOffset, property, sys_flag};
 use rocketpy_protocol::disk::index::key_hash;
 use rocketpy_protocol::properties_text::iter_bytes;
 use rocketpy_protocol::record::RecordView;
@@ -160,16 +160,24 @@ pub(crate) struct Wanted<'a> {
     /// Both ends are included.
     pub begin_ms: i64,
     pub end_ms: i64,
+    /// Records from this place on are wanted whenever they were stored: the clock may have been set in between.
+    pub or_from: Option<PhysicalOffset>,
 }
 
 impl<'a> Wanted<'a> {
     pub(crate) fn new(topic: &'a str, key: &'a str, kind: KeyKind, begin_ms: i64, end_ms: i64) -> Self {
-        Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms }
+        Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms, or_from: None }
+    }
+
+    /// Whether records that lie before the end of a part of the log may be wanted for their place.
+    pub(crate) fn reaches(&self, end: PhysicalOffset) -> bool {
+        self.or_from.is_some_and(|from| from <= end)
     }
 
     /// Whether a record is wanted. A different key may have the same hash.
     pub(crate) fn is(&self, view: &RecordView<'_>) -> bool {
-        if view.topic != self.topic || !(self.begin_ms..=self.end_ms).contains(&view.stored_at_ms) {
+        let is_in_time = (self.begin_ms..=self.end_ms).contains(&view.stored_at_ms);
+        if view.topic != self.topic || !is_in_time && !self.reaches(view.physical_offset) {
             return false;
         }
         let keys = Keys::of(view.properties);

@@ -383,6 +383,24 @@ impl<D: Disk> Reads<D> {
         let wanted = Wanted::new(topic, key, kind, begin_ms, end_ms);
         index.query(&wanted, limits, |offset| self.record_at(offset))
     }
+
+    /// Records of a unique key that were stored from `begin_ms` on, or lie from a place on, whatever time they have.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub(crate) fn query_since(
+        &self,
+        topic: &str,
+        key: &str,
+        limits: &ReadLimits,
+        begin_ms: i64,
+        from: PhysicalOffset,
+    ) -> Result<QueryResult, StoreError> {
+        let index = self.derived.index().ok_or(StoreError::NoIndex)?;
+        let in_time = Wanted::new(topic, key, KeyKind::Unique, begin_ms, i64::MAX);
+        let wanted = Wanted { or_from: Some(from), ..in_time };
+        index.query(&wanted, limits, |offset| self.record_at(offset))
+    }
 }
 
 /// The entry in the bytes; `None` when they hold none or a filler.

@@ -360,6 +360,22 @@ impl<D: Disk> Store<D> {
         self.core.reads.query(topic, key, kind, limits, begin_ms, end_ms)
     }
 
+    /// Records of a unique key that were stored from `begin_ms` on, and all that lie from a place on: where the clock was set in between,
+    /// these have earlier times.
+    ///
+    /// # Errors
+    /// As [`Self::query_by_key`].
+    pub fn query_since(
+        &self,
+        topic: &str,
+        unique_key: &str,
+        limits: &ReadLimits,
+        begin_ms: i64,
+        from: PhysicalOffset,
+    ) -> Result<QueryResult, StoreError> {
+        self.core.reads.query_since(topic, unique_key, limits, begin_ms, from)
+    }
+
     /// All queues that ever held a message, by topic and queue id.
     pub fn queues(&self) -> Vec<QueueSummary> {
         self.core.derived.queues().summaries()
