@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, moved_ms};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::Store;
@@ -14,6 +15,8 @@ use tracing::warn;
 const STEP_MS: i64 = 1000;
 /// Maximum number of steps that are remembered. Records before a forgotten one have the age that the wall clock says.
 const MAX_STEPS: usize = 64;
+/// After a step back by no more the store gives records the time of the last one before it, until the clock has caught up.
+const HELD_MS: i64 = 60_000;
 
 /// A reading of both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +61,8 @@ struct Step {
     /// Where the log ended when the step was noticed. Records before it were stored before the step, or a moment after.
     end: PhysicalOffset,
     by_ms: i64,
+    /// When it was noticed, by the wall clock after it.
+    seen_at_ms: i64,
 }
 
 impl ClockSteps {
@@ -68,12 +73,12 @@ impl ClockSteps {
         let sure_end = std::mem::replace(&mut state.end, next);
         let difference_ms = now.wall_ms - now.steady_ms;
         let by_ms = difference_ms - state.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
-        if by_ms.abs() < STEP_MS {
+        if by_ms.abs() < STEP_MS || planted::has(Bug::ClockStepMissed) {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
         assert!(sure_end <= end, "a clock steps between two looks at the log: {sure_end}, {end}");
-        state.steps.push_back(Step { sure_end, end, by_ms });
+        state.steps.push_back(Step { sure_end, end, by_ms, seen_at_ms: now.wall_ms });
         if state.steps.len() > MAX_STEPS {
             state.steps.pop_front();
         }
@@ -86,6 +91,10 @@ impl ClockSteps {
         let state = self.0.lock();
         let (mut before_ms, mut after_ms) = (stored_at_ms, stored_at_ms); // if stored before, or after, a doubtful step
         for step in state.steps.iter().filter(|step| at < step.end) {
+            if at >= step.sure_end && (-HELD_MS..0).contains(&step.by_ms) {
+                (before_ms, after_ms) = (step.seen_at_ms, step.seen_at_ms); // its time may be that of the last record before the step
+                continue;
+            }
             before_ms = before_ms.saturating_add(step.by_ms);
             if at < step.sure_end {
                 after_ms = after_ms.saturating_add(step.by_ms);
@@ -137,6 +146,19 @@ mod tests {
         }
         let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 0, 30 * hour_ms);
         assert_eq!(stored_at_ms, Some(-60 * hour_ms), "it is 90 hours old");
+    }
+
+    #[test]
+    fn a_record_that_has_the_time_of_the_last_one_before_a_small_step_back_is_no_older_than_the_step() {
+        let steps = ClockSteps::default();
+        for (wall_ms, steady_ms, end) in [(100_000, 100_000, 100), (67_000, 102_000, 200)] {
+            let end = PhysicalOffset(end);
+            steps.observe(end, Now { wall_ms, steady_ms }, end);
+        }
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(150), 99_000, 67_500);
+        assert_eq!(stored_at_ms, Some(67_000), "it was stored after the step, or little before");
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 99_000, 67_500);
+        assert_eq!(stored_at_ms, Some(64_000));
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl<D: Disk> SteppedBroker<D> {
             is_in_doubt: !store.recovery().clean_exit,
             hot_bytes: hot_bytes(),
         })?;
+        parts.ground.observe_clock();
         Ok(Self { parts, runtime })
     }
 
@@ -175,6 +176,11 @@ impl<D: Disk> SteppedBroker<D> {
         }
     }
 
+    /// Reads both clocks, as the broker does each second.
+    pub fn observe_clock(&self) {
+        self.parts.ground.observe_clock();
+    }
+
     /// A round of the delivery of delayed messages.
     pub fn step_delays(&self) {
         let now = self.parts.ground.observe_clock();
@@ -187,12 +193,12 @@ impl<D: Disk> SteppedBroker<D> {
     }
 
     /// How what waits by wheel and log of the timers differs from what the timer topic and the checkpoint say; `None` when it does not.
-    /// To be asked right after [`Self::open`].
+    /// To be asked right after [`Self::open`]. `latest_ms` is the latest time that the clock has shown.
     ///
     /// # Errors
     /// A record or a file cannot be read.
-    pub fn timers_beside_rebuild(&self) -> Result<Option<String>, NotDone> {
-        timer::difference(&self.parts.timers).map_err(|refusal| not_done(&refusal))
+    pub fn timers_beside_rebuild(&self, latest_ms: i64) -> Result<Option<String>, NotDone> {
+        timer::difference(&self.parts.timers, latest_ms).map_err(|refusal| not_done(&refusal))
     }
 
     /// A round that writes the progress of timers.

@@ -15,8 +15,6 @@ use super::{QUEUE_ID, State, Timers};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 
-/// How far behind all others a message may be that was taken late, before the clock was set back.
-const MAX_LATE_MS: i64 = 3_600_000;
 /// Entries that are read at once.
 const PAGE: usize = 256;
 
@@ -30,15 +28,17 @@ struct Message {
 /// What the files leave out of what waits, and what they hold next to it, by places in the log; `None` when they hold the same. What was
 /// taken after its time is left out: its slot is not that of a rebuild.
 ///
+/// One that was taken late has no later slot than `latest_ms`, the latest time that the clock has shown.
+///
 /// Both sides go by the cuts of the checkpoint: a wrong one shows in what is delivered, not here. Right after the start: later a part is in
 /// memory.
 ///
 /// # Errors
 /// A record or a file cannot be read.
-pub(crate) fn difference<D: Disk>(timers: &Timers<D>) -> Result<Option<String>, Refusal> {
+pub(crate) fn difference<D: Disk>(timers: &Timers<D>, latest_ms: i64) -> Result<Option<String>, Refusal> {
     let mut state = timers.state.lock();
     let messages = messages(timers)?;
-    let (held, late) = held(&mut state, &messages)?;
+    let (held, late) = held(&mut state, &messages, latest_ms)?;
     let waits = messages.iter().filter(|(at, message)| waits(&state, **at, message));
     let waits: BTreeSet<u64> = waits.map(|(at, _)| *at).filter(|at| !late.contains(at)).collect();
     let missing: Vec<_> = waits.difference(&held).collect();
@@ -93,6 +93,7 @@ fn is_done(state: &State<impl Disk>, at: u64, due_at_ms: i64, slot_ms: i64) -> b
 fn held(
     state: &mut State<impl Disk>,
     messages: &BTreeMap<u64, Message>,
+    latest_ms: i64,
 ) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Refusal> {
     let to_take = messages
         .iter()
@@ -101,7 +102,7 @@ fn held(
     let mut late = BTreeSet::new();
     let slots = messages.values().map(|message| message.slot_ms);
     let first_ms = slots.clone().min().unwrap_or(0).max(state.read_ms());
-    let until_ms = slots.max().unwrap_or(0).max(state.due.until_ms()) + MAX_LATE_MS;
+    let until_ms = slots.max().unwrap_or(0).max(state.due.until_ms()).max(latest_ms) + SLOT_MS;
     let mut from_ms = first_ms;
     while let Some(slot_ms) = state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
         from_ms = slot_ms + SLOT_MS;

@@ -75,9 +75,15 @@ impl Later {
 
     /// Those that must still come, or be asked for.
     pub(super) fn missing(&self) -> usize {
-        let is_missing = |promise: &&Promise| promise.is_owed() && promise.came.is_empty();
         let unasked = self.promises.values().filter(|promise| promise.is_unasked());
-        self.promises.values().filter(is_missing).count() + unasked.count()
+        self.missing_of(|_| true) + unasked.count()
+    }
+
+    /// Those of some sends that must still come.
+    pub(super) fn missing_of(&self, is_meant: impl Fn(&Send) -> bool) -> usize {
+        let is_missing =
+            |promise: &&Promise| promise.is_owed() && promise.came.is_empty() && is_meant(&promise.send);
+        self.promises.values().filter(is_missing).count()
     }
 
     pub(super) fn invoked(&mut self, send: &Send) {

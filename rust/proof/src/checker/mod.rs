@@ -17,7 +17,7 @@ use group::Members;
 use later::Later;
 use ledger::{Ledger, Place};
 
-use crate::history::{Call, Contract, CrashKind, Delivery, Event, Group, Look, Reply};
+use crate::history::{Call, Contract, CrashKind, Delivery, Event, Group, Look, Reply, Send};
 
 /// A rule that a history must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,6 +145,11 @@ impl Checker {
     pub fn missing(&self) -> usize {
         let unhandled: usize = self.groups.values().map(|group| group.missing(&self.ledger)).sum();
         self.later.missing() + unhandled
+    }
+
+    /// Messages of some sends that had to wait, must come, and have not been seen.
+    pub(crate) fn missing_of(&self, is_meant: impl Fn(&Send) -> bool) -> usize {
+        self.later.missing_of(is_meant)
     }
 
     /// Reads the next line.

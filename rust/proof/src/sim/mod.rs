@@ -8,6 +8,7 @@ mod damage;
 mod enumerate;
 mod group;
 mod journal;
+mod level_clock;
 mod log_files;
 pub(crate) mod message;
 mod pair;

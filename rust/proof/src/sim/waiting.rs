@@ -15,6 +15,7 @@ use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::records;
 use rocketpy_store::{ReadLimits, Store};
 
+use super::level_clock::LevelClock;
 use super::message::{Message, delivery};
 use super::run::Run;
 use super::script::born_host;
@@ -29,15 +30,17 @@ const LONGEST_TIMER_MS: i64 = 5000;
 /// Others for more than two days: the broker stores them again on the way.
 const FAR_MS: std::ops::Range<i64> = 2 * DAY_MS + HOUR_MS..3 * DAY_MS;
 const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 24 * HOUR_MS;
+pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 /// Everything that waits comes within so many rounds. The clock may have been set back: later rounds take longer.
 const ROUNDS: i64 = 400;
+/// Messages of a level come within so many rounds, whoever sets the clock: 200 s.
+const LEVEL_ROUNDS: i64 = 80;
 const ROUND_MS: i64 = 1000;
 /// Turns of the timers in one step.
 const TURNS: u32 = 20;
 const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20, copies: true };
 
-type Broker = SteppedBroker<SimDisk>;
+pub(super) type Broker = SteppedBroker<SimDisk>;
 
 /// What the clients know.
 #[derive(Default)]
@@ -48,6 +51,7 @@ pub(super) struct Clients {
     given_back: BTreeSet<(u64, bool)>,
     /// Messages with a time, and that time.
     timed: Vec<(u64, i64)>,
+    pub(super) levels: LevelClock,
 }
 
 impl Run {
@@ -59,6 +63,7 @@ impl Run {
         end: CrashKind,
     ) -> bool {
         let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
+        self.clients.levels.begin_life(store.max_physical_offset().get());
         let opened = SteppedBroker::open(store, config).map_err(|error| error.to_string());
         let broker = opened.and_then(|broker| {
             let topics = [TOPIC.to_owned(), retry_topic(), dead_topic()];
@@ -77,6 +82,7 @@ impl Run {
         let is_last = !self.has_more_lives;
         for _ in 0..steps {
             self.step_waiting(store, &broker);
+            self.note_levels(store);
             self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
             if self.is_broken() {
                 return false;
@@ -97,7 +103,7 @@ impl Run {
 
     /// Checks that the files of the timers hold what a rebuild would.
     fn compare_timers(&mut self, broker: &Broker) {
-        match broker.timers_beside_rebuild() {
+        match broker.timers_beside_rebuild(self.disk.latest_ms()) {
             Ok(None) => {}
             Ok(Some(text)) => self.wrong(Rule::R6, format!("the timers differ from a rebuild: {text}")),
             Err((_, error)) => {
@@ -107,6 +113,9 @@ impl Run {
     }
 
     fn step_waiting(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        if self.clients.levels.ahead_ms > 0 && self.rng.u8(0..6) == 0 {
+            self.end_moment(broker);
+        }
         match self.rng.u8(0..110) {
             0..=7 => self.send_waiting(broker, Wait::Level),
             8..=17 => {
@@ -121,12 +130,15 @@ impl Run {
             54..=65 => drop(store.step_dispatch()),
             66..=69 => drop(store.step_checkpoint()),
             70 => store.step_allocate(),
-            71..=77 => broker.step_delays(),
+            71..=77 => {
+                broker.step_delays();
+                self.clients.levels.has_unseen_step = false;
+            }
             78..=84 => drop(broker.step_timers()),
             85..=88 => broker.step_timer_progress(),
             89..=93 => broker.step_transactions(),
             94..=96 => drop(broker.persist_offsets()),
-            97 if self.plan.sets_clock => self.disk.step_clock(self.rng.i64(-100_000..100_000)),
+            draw @ 97..=99 if self.plan.sets_clock => self.step_clock(broker, draw > 97),
             97..=98 if self.plan.goes_far => self.disk.pass_time(self.rng.i64(HOUR_MS..DAY_MS)),
             97..=103 => self.disk.pass_time(self.rng.i64(1..2 * ROUND_MS)),
             104..=105 => self.recall_some(store, broker),
@@ -147,7 +159,7 @@ impl Run {
         let (not_before_ms, sys_flag) = match wait {
             Wait::Level => {
                 wish(property::DELAY, &LEVEL.to_string());
-                (Some(self.level_ends_at(now_ms)), 0)
+                (Some(self.level_ends_at(now_ms, message.number, false)), 0)
             }
             Wait::Time(due_ms) => {
                 wish(property::TIMER_DELIVER_MS, &due_ms.to_string());
@@ -239,10 +251,14 @@ impl Run {
         }
     }
 
-    /// The earliest stored time of a copy that waits for a level from now on. A level is a length of time: with a clock that is set, the
-    /// copy may have any stored time.
-    fn level_ends_at(&self, now_ms: i64) -> i64 {
-        if self.plan.sets_clock { 0 } else { now_ms + LEVEL_MS }
+    /// The earliest time of a copy that waits for a level from now on. With a wall clock that is set the monotonic one counts, for the copy
+    /// too.
+    fn level_ends_at(&mut self, now_ms: i64, message: u64, is_retry: bool) -> i64 {
+        if !self.plan.sets_clock {
+            return now_ms + LEVEL_MS;
+        }
+        self.clients.levels.sent(message, is_retry);
+        self.steady_ms() + LEVEL_MS
     }
 
     /// Gives something back that came: a message gets a retry, a retry becomes a dead letter.
@@ -253,7 +269,7 @@ impl Run {
         let now_ms = self.disk.now_ms();
         let (topic, not_before_ms) = match is_retry {
             true => (dead_topic(), now_ms),
-            false => (retry_topic(), self.level_ends_at(now_ms)),
+            false => (retry_topic(), self.level_ends_at(now_ms, call.message, true)),
         };
         let not_before_ms = Some(not_before_ms);
         let reply = sent_reply(&topic, None);
@@ -306,6 +322,7 @@ impl Run {
 
     /// Reads everything that came.
     fn read_waiting(&mut self, store: &Store<SimDisk>) {
+        self.note_levels(store);
         let op = self.begin(Call::ReadLater);
         let mut arrivals = Vec::new();
         for topic in [TOPIC.to_owned(), retry_topic(), dead_topic()] {
@@ -318,7 +335,10 @@ impl Run {
                         let views = fetch.records.iter().flat_map(|bytes| records(bytes)).flatten();
                         arrivals.extend(views.map(|view| {
                             let times = view.reconsume_times.cast_unsigned();
-                            (view.stored_at_ms, Delivery { times, ..delivery(&view, true) })
+                            let delivery = Delivery { times, ..delivery(&view, true) };
+                            let at = view.physical_offset.get();
+                            let steady_ms = self.clients.levels.stored_at_ms(delivery.message, times, at);
+                            (steady_ms.unwrap_or(view.stored_at_ms), delivery)
                         }));
                     }
                     other => {
@@ -342,6 +362,7 @@ impl Run {
 
     /// Lets time pass until nothing is missing.
     fn let_all_come(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        self.end_moment(broker);
         for round in 0..ROUNDS {
             broker.step_delays();
             self.turn_timers(broker);
@@ -352,7 +373,11 @@ impl Run {
             if self.is_broken() || self.journal.lock().checker.missing() == 0 {
                 return;
             }
-            let is_far = self.plan.goes_far && round > ROUNDS / 20;
+            if self.plan.sets_clock && round == LEVEL_ROUNDS {
+                self.check_levels();
+            }
+            let is_far =
+                self.plan.goes_far && round > ROUNDS / 20 || self.plan.sets_clock && round > LEVEL_ROUNDS;
             self.disk.pass_time(if is_far { HOUR_MS } else { ROUND_MS * (1 + round / 20) });
         }
     }
@@ -415,8 +440,7 @@ mod tests {
 
     #[test]
     fn a_slot_of_the_wheel_that_is_lost_is_seen_beside_a_rebuild() {
-        let plan = Plan::all_of(0).find(|plan| plan.waits).unwrap();
-        let mut run = Run::new(Plan { sets_clock: false, ..plan });
+        let mut run = Run::new(Plan { sets_clock: false, ..Plan::waiting_of(0) });
         let store = run.open().unwrap();
         let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
         let broker = SteppedBroker::open(&store, config).unwrap();
@@ -433,5 +457,27 @@ mod tests {
         let violation = &run.violations()[0];
         assert_eq!(violation.rule, Rule::R6);
         assert!(violation.text.contains("differ from a rebuild: [0] are missing"), "{violation}");
+    }
+    #[test]
+    fn an_end_is_known_after_a_start_though_the_clock_was_ahead_when_the_half_message_was_stored() {
+        let mut run = Run::new(Plan { sets_clock: false, ..Plan::waiting_of(0) });
+        let store = run.open().unwrap();
+        let config = || BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
+        let broker = SteppedBroker::open(&store, config()).unwrap();
+        broker.make_topic(TOPIC).unwrap();
+        run.disk.step_clock(DAY_MS);
+        run.send_waiting(&broker, Wait::End);
+        run.disk.step_clock(-DAY_MS);
+        run.settle(&store);
+        let half = run.clients.halves[0];
+        let end = |broker: &Broker, is_committed| {
+            broker.end_transaction(&end_transaction(&Half { is_committed, ..half }))
+        };
+        end(&broker, true).unwrap();
+        run.settle(&store);
+        drop(broker);
+        let broker = SteppedBroker::open(&store, config()).unwrap();
+        end(&broker, true).unwrap();
+        assert_eq!(end(&broker, false).unwrap_err().0, response::ILLEGAL_OPERATION);
     }
 }
