@@ -138,6 +138,8 @@ pub enum Event {
     },
     /// All consume queues were rebuilt from the log: what was deleted with its topic may be back.
     Rebuilt,
+    /// A member of a group has its queues, and they have their places: it gets what is sent from now on.
+    Joined { group: String, member: u32 },
     /// The queues of a group were assigned to its members anew.
     Rebalance { group: String },
     /// An orderly member begins the work on a message. It outlives the process that serves it.

@@ -29,8 +29,14 @@ impl<S: Sink> Journal<S> {
 
     /// Notes a call; returns its number.
     pub(crate) fn invoke(&mut self, call: Call) -> u64 {
+        let op = self.next_op();
+        self.push(Event::Invoke { op, call });
+        op
+    }
+
+    /// The number of a call that is noted in another way.
+    pub(crate) const fn next_op(&mut self) -> u64 {
         self.last_op += 1;
-        self.push(Event::Invoke { op: self.last_op, call });
         self.last_op
     }
 }

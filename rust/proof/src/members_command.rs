@@ -24,6 +24,9 @@ pub(crate) struct Members {
     /// Restarts ordered members under the same name, so that they need not wait a minute for their own queue locks.
     #[arg(long)]
     keep_names: bool,
+    /// Whether topics are created again, grow, and stores are lost; drawn for each store by default.
+    #[arg(long)]
+    renewals: Option<bool>,
     /// Server binary; default: rocketpy-proof-server in the folder of this binary.
     #[arg(long)]
     server: Option<PathBuf>,
@@ -49,6 +52,7 @@ impl Members {
             stores: self.stores,
             ends_a_store: self.ends_a_store,
             waits_for_locks: !self.keep_names,
+            renewals: self.renewals,
             server: self.server.clone().unwrap_or_else(server_beside),
             member: std::env::current_exe().ok()?,
             history: self.history.clone(),
@@ -80,12 +84,14 @@ impl Members {
 }
 
 fn line(totals: &MembersTotals, started: Instant) -> String {
-    let MembersTotals { stores, killed: [side_by_side, in_turn, everybody], .. } = totals;
+    let MembersTotals { stores, killed: [side_by_side, in_turn, everybody, _], .. } = totals;
+    let MembersTotals { renewed: [created_again, grown, lost], .. } = totals;
     let MembersTotals { stopped, servers_killed, messages, handled, dead, .. } = totals;
     let seconds = started.elapsed().as_secs();
     format!(
         "{stores} stores in {seconds} s; killed: {side_by_side} members of a group with handlers side by side, {in_turn} in order, \
-         {everybody} with everything, {servers_killed} servers; {stopped} members stopped in order; {messages} messages, \
+         {everybody} with everything, {servers_killed} servers; {stopped} members stopped in order; {created_again} topics created again, {grown} with more queues, \
+         {lost} stores lost; {messages} messages, \
          {handled} handlers ended, {dead} dead letters"
     )
 }

@@ -43,19 +43,14 @@ pub(crate) fn shrunk(changed: &Changed<TopicConfig>) -> Vec<Arc<TopicConfig>> {
     pairs.filter(|(topic, before)| topic.queues() < before.queues()).map(|(topic, _)| topic.clone()).collect()
 }
 
-/// Waits until the topic is stored, ends the locks of queues that it has no more, and puts its retention into force.
+/// Waits until the topic is stored, and puts its retention into force.
 pub(crate) async fn put_and_age(
     ground: &Arc<Ground>,
-    members: &Members,
     changed: Changed<TopicConfig>,
 ) -> Result<TopicChange, Refusal> {
     let is_aged = changed.values.iter().chain(&changed.replaced).any(|topic| topic_attribute::is_aged(topic));
-    let shrunk = shrunk(&changed);
     let change = TopicChange { topics: changed.values };
     on_disk(changed.written).await?;
-    for topic in shrunk {
-        members.queue_locks().remove_queues(&topic.name, topic.queues());
-    }
     for topic in &change.topics {
         info!(
             topic = topic.name,
@@ -99,7 +94,7 @@ fn changed(
     attributes
 }
 
-/// Deletes a topic, its queues, their locks, and the offsets stored for it.
+/// Deletes a topic, its queues, and the offsets stored for it.
 ///
 /// # Errors
 /// A file cannot be written; what comes before it is done.
@@ -111,7 +106,6 @@ pub(crate) async fn delete(ground: &Arc<Ground>, members: &Members, topic: &str)
     on_disk(members.offsets().remove_creation(topic, creation)?).await?;
     let (store, name) = (ground.store().clone(), topic.to_owned());
     let queues = aside(move || store.delete_topic(&name)).await?;
-    members.queue_locks().remove_queues(topic, 0);
     info!(topic, queues, "topic deleted");
     Ok(())
 }

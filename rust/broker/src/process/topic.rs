@@ -38,7 +38,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let owner = desk.clone();
     desk.ground.tasks().spawn(async move {
         let shrunk = topic::shrunk(&changed);
-        let stored = topic::put_and_age(&owner.ground, &owner.members, changed).await;
+        let stored = topic::put_and_age(&owner.ground, changed).await;
         for topic in shrunk {
             super::held::resume_all(&owner, |held| held.of_topic(&topic.name)).await;
         }

@@ -23,7 +23,8 @@ const EXPIRY: Duration = Duration::from_secs(60);
 /// part of the memory budget: their number bounds their memory.
 const MAX_LOCKS: usize = 1 << 18;
 
-/// Which client holds which queue, for groups that consume in order. Time is that of a clock that nobody sets: a step would free queues that
+/// Which client holds which queue, for groups that consume in order. A lock outlives its queue: where the topic is created again, its client
+/// goes on working on it, and would renew the lock too late to keep others out. Time is that of a clock that nobody sets: a step would free queues that
 /// are held, or keep those of a dead client.
 ///
 /// A lock counts for its client once it is in the file: after a start it is held for another minute, else another client would get a queue
@@ -177,11 +178,6 @@ impl<D: Disk> QueueLocks<D> {
     /// Frees queues of the client. The file follows; until then a start holds them for a minute.
     pub(crate) fn unlock(&self, group: &str, client_id: &str, queues: &[MessageQueue]) {
         self.forget(|state| state.unlock(group, client_id, queues));
-    }
-
-    /// Removes the locks of all groups of the queues of a topic from this one on: they were held for queues that are gone.
-    pub(crate) fn remove_queues(&self, topic: &str, from: u32) {
-        self.forget(|state| state.retain(|queue, _| *queue.topic != *topic || queue.queue_id < from));
     }
 
     /// Removes expired locks.

@@ -281,7 +281,7 @@ async fn a_queue_that_is_removed_and_grown_again_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_end_with_their_topic() {
+async fn locks_stay_with_their_clients_when_the_topic_is_created_again() {
     let fixture = Fixture::start().await;
     fixture.create_topic("orders", 1).await;
     let lock = async |client_id: &str| {
@@ -302,7 +302,7 @@ async fn locks_end_with_their_topic() {
     };
     assert_eq!((lock("one").await, lock("two").await), (1, 0));
     create_again(&fixture).await;
-    assert_eq!((lock("two").await, lock("one").await), (1, 0));
+    assert_eq!((lock("two").await, lock("one").await), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

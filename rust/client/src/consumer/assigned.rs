@@ -136,6 +136,8 @@ pub(crate) struct Gained {
     pub(crate) queue: Arc<MessageQueue>,
     /// Index of its subscription.
     pub(crate) subscription: usize,
+    /// It came with the first round of rebalancing.
+    pub(crate) is_first: bool,
     /// The first epoch of the assignment.
     pub(crate) id: Epoch,
     /// Wakes the pull task.

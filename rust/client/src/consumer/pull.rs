@@ -14,6 +14,7 @@ use super::epoch::Epoch;
 use super::member::Member;
 use super::push::orderly;
 use super::state::Task;
+use super::subscription::TopicSubscription;
 use crate::config::Start;
 use crate::error::ClientError;
 use crate::log_throttle::LogThrottle;
@@ -36,8 +37,14 @@ const LEAST_PULL_BYTES: usize = 64 << 10;
 pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
     // Gives the member that had the queue before time to commit.
     tokio::time::sleep(delay).await;
-    let mut puller =
-        Puller { member, gained, broker_id: 0, no_route_since: None, failure: LogThrottle::default() };
+    let mut puller = Puller {
+        member,
+        begins_now: gained.is_first,
+        gained,
+        broker_id: 0,
+        no_route_since: None,
+        failure: LogThrottle::default(),
+    };
     loop {
         let Puller { member, gained, .. } = &puller;
         let task = member.state.lock().task(&gained.queue, gained.id, &member.config);
@@ -60,6 +67,8 @@ pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
 struct Puller {
     member: Arc<Member>,
     gained: Gained,
+    /// The queue has not had a start yet, and came with the first round: where the group begins at the end, it begins at that of now.
+    begins_now: bool,
     /// Broker id that the last answer suggested.
     broker_id: u64,
     /// Since when no name server knows the topic.
@@ -86,6 +95,7 @@ impl Puller {
         match start {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
+                self.begins_now = false;
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
                 self.member.signals.progress.notify_waiters();
                 None
@@ -113,6 +123,8 @@ impl Puller {
         let start = match member.config.start {
             _ if is_retry => Start::Earliest,
             Start::Latest if member.group_view.is_new(queue) => Start::Earliest,
+            // Its place is lost, as with the store of its broker: what was sent since the member joined must come.
+            Start::Latest if !self.begins_now => Start::Timestamp(member.activity.started_at_ms),
             start => start,
         };
         let offset = match start {
@@ -176,25 +188,16 @@ impl Puller {
     }
 
     async fn ask(&self, offset: QueueOffset) -> Result<Answer, ClientError> {
-        let (member, queue) = (&self.member, self.queue());
+        let (member, config) = (&self.member, &self.member.config);
         let subscription = &member.subscriptions[self.gained.subscription];
-        let route = member.client.api().route(&queue.topic).await?;
-        let address = route.reading_address(&queue.broker_name, self.broker_id);
-        let address = address.ok_or_else(|| ClientError::broker_not_found(queue))?;
-        let pull = Pull {
-            group: &member.group,
-            queue,
+        let asked = Asked {
             offset,
-            max_messages: member.config.pull_messages,
+            broker_id: self.broker_id,
+            max_messages: config.pull_messages,
             max_bytes: member.pull_bytes(),
-            suspend_ms: Some(member.config.suspend.as_millis() as i64),
-            subscription: &subscription.expression,
-            expression_type: subscription.expression_type,
+            suspend_ms: Some(config.suspend.as_millis() as i64),
         };
-        let timeout = member.config.pull_timeout;
-        let answer = member.client.api().pull(address, OPERATION, &pull, timeout).await?;
-        let answer = decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer);
-        answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
+        ask(member, subscription, self.queue(), asked).await
     }
 
     fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {
@@ -257,6 +260,58 @@ impl Puller {
             self.member.signals.arrived.notify_waiters();
             self.member.signals.progress.notify_waiters();
         }
+    }
+}
+
+/// What a pull asks for.
+struct Asked {
+    offset: QueueOffset,
+    broker_id: u64,
+    max_messages: u32,
+    max_bytes: u32,
+    suspend_ms: Option<i64>,
+}
+
+async fn ask(
+    member: &Member,
+    subscription: &TopicSubscription,
+    queue: &Arc<MessageQueue>,
+    asked: Asked,
+) -> Result<Answer, ClientError> {
+    let Asked { offset, broker_id, max_messages, max_bytes, suspend_ms } = asked;
+    let route = member.client.api().route(&queue.topic).await?;
+    let address = route.reading_address(&queue.broker_name, broker_id);
+    let address = address.ok_or_else(|| ClientError::broker_not_found(queue))?;
+    let pull = Pull {
+        group: &member.group,
+        queue,
+        offset,
+        max_messages,
+        max_bytes,
+        suspend_ms,
+        subscription: &subscription.expression,
+        expression_type: subscription.expression_type,
+    };
+    let answer = member.client.api().pull(address, OPERATION, &pull, member.config.pull_timeout).await?;
+    let answer = decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer);
+    answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
+}
+
+/// Whether the broker sends a reader at this offset elsewhere, as in a topic that was created again.
+pub(super) async fn is_sent_back(
+    member: &Member,
+    queue: &Arc<MessageQueue>,
+    offset: QueueOffset,
+) -> Result<bool, ClientError> {
+    let mut subscriptions = member.subscriptions.iter();
+    let Some(subscription) = subscriptions.find(|subscription| *subscription.topic == *queue.topic) else {
+        return Ok(false);
+    };
+    let asked = Asked { offset, broker_id: 0, max_messages: 1, max_bytes: 1, suspend_ms: None };
+    match ask(member, subscription, queue, asked).await {
+        Ok(answer) => Ok(answer.kind == Kind::Moved),
+        Err(ClientError::Refused { .. }) => Ok(false), // such as a topic that may not be read
+        Err(error) => Err(error),
     }
 }
 

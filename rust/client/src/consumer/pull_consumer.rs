@@ -60,8 +60,8 @@ impl PullConsumer {
     /// Joins the group and starts pulling. With [`Balance::Assigned`](crate::Balance::Assigned) it joins no group.
     ///
     /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
-    /// `api_timeout` at most: a group that has no other member misses no message that is sent after that. Where that takes
-    /// longer, it is logged.
+    /// `api_timeout` at most: a group whose members have all returned misses no message that is sent after that. Where that takes
+    /// longer, as where another member still works on a queue, it is logged.
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],

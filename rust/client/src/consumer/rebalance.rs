@@ -46,6 +46,9 @@ pub(super) async fn run(member: Arc<Member>) {
         let started = Instant::now();
         if member.group_view.reconnected.swap(false, Ordering::AcqRel) {
             to_repeat.extend(0..member.subscriptions.len());
+            if member.delivery.needs_locks() {
+                member.spawn(async |member: Arc<Member>| orderly::renew_now(&member).await);
+            }
         }
         let left = round(&member, &mut failure).await;
         member.signals.progress.notify_waiters();
@@ -108,8 +111,8 @@ async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usiz
     }
     let misses_retry_topic = left.iter().any(|index: &usize| member.subscriptions[*index].is_retry);
     member.group_view.misses_retry_topic.store(misses_retry_topic, Ordering::Release);
-    member.state.lock().joined(others);
     apply(member, &wanted, others).await;
+    member.state.lock().balanced();
     left
 }
 

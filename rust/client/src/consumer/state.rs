@@ -85,8 +85,8 @@ pub(crate) struct State {
     failure: Option<ClientError>,
     pub(crate) contacts: Contacts,
     pub(super) counts: Counts,
-    /// Whether the group had other members in the last round; `None` before the first one.
-    others: Option<bool>,
+    /// Whether a round of rebalancing is over.
+    is_balanced: bool,
     /// The last epoch that began, in any queue.
     last_epoch: Epoch,
     delivery: Delivery,
@@ -129,7 +129,8 @@ impl State {
                 let (is_paused, is_pushed) = (self.paused.contains(queue), self.delivery.is_pushed());
                 let assigned = Assigned::new(queue.clone(), id, is_paused, is_pushed);
                 let changed = assigned.changed.clone();
-                let gained = Gained { queue: queue.clone(), subscription: *subscription, id, changed };
+                let (subscription, is_first) = (*subscription, !self.is_balanced);
+                let gained = Gained { queue: queue.clone(), subscription, is_first, id, changed };
                 assignment.gained.push(gained);
                 self.queues.insert(queue.clone(), assigned);
             }
@@ -297,6 +298,11 @@ impl State {
         if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
+            if is_reset || is_shorter {
+                // A broker that has lost its store, or whose topic was created again, may not know the lock.
+                assigned.locked = None;
+                assigned.changed.notify_one();
+            }
             if is_reset {
                 self.reset(queue, to);
                 return false;
@@ -400,15 +406,15 @@ impl State {
     }
 
     /// Notes a round of rebalancing.
-    pub(crate) fn joined(&mut self, others: bool) {
-        self.others = Some(others);
+    pub(crate) const fn balanced(&mut self) {
+        self.is_balanced = true;
     }
 
-    /// Whether nothing that is sent from now on is missed by a group that has no other member: each of its queues has its start,
-    /// unless the user is told why not.
+    /// Whether nothing that is sent from now on is missed in the queues of this member: each has its start, unless the user is told why
+    /// not.
     pub(crate) fn has_joined(&self) -> bool {
         let has_starts = || self.queues.values().all(|assigned| assigned.at.position.is_some());
-        self.others.is_some_and(|others| others || self.failure.is_some() || has_starts())
+        self.is_balanced && (self.failure.is_some() || has_starts())
     }
 
     /// Checks a commit on demand: the queue must be assigned or kept, and the offset not above what was handed out. What was handed out

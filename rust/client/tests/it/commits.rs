@@ -341,6 +341,29 @@ async fn a_commit_beyond_the_end_of_its_queue_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_commit_of_an_earlier_topic_is_not_repeated() {
+    let peer = single(2);
+    store(&peer, |_| Some(100));
+    let consumer = join(&client(&[&peer]), by_the_hour()).await.unwrap();
+    peer.wait_for(request::LITE_PULL_MESSAGE, 2).await;
+    // The topic of queue 0 is another one: the broker sends whoever stands at 100 to the first message.
+    peer.script(|command| match (command.code, command.ext.get("queueId")) {
+        (request::LITE_PULL_MESSAGE, Some("0")) if command.ext.get("queueOffset") == Some("100") => {
+            let moved = with(status(response::PULL_OFFSET_MOVED, "moved"), "nextBeginOffset", "0");
+            let moved = with(with(moved, "minOffset", "0"), "maxOffset", "500");
+            Act::Answer(with(moved, "suggestWhichBrokerId", "0"))
+        }
+        (request::QUERY_CONSUMER_OFFSET, _) => Act::Answer(with(ok(), "offset", "60")),
+        (request::GET_MAX_OFFSET, _) => Act::Answer(with(ok(), "offset", "1000")),
+        _ => Act::Default,
+    });
+    peer.cut();
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 1).await;
+    round_trip(&consumer, "b").await;
+    assert_eq!(commits(&peer), [("1".to_owned(), "100".to_owned())]);
+}
+
+#[tokio::test]
 async fn a_lost_queue_is_not_committed_beyond_what_the_broker_fell_back_to() {
     let peer = begun(1);
     let consumer = read_ten(&peer, 4).await;
@@ -507,6 +530,17 @@ async fn a_new_group_that_begins_at_the_end_has_its_starts_when_it_has_joined() 
     let consumer = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
     let offsets: Vec<u64> = consumer.positions().iter().map(|(_, offset)| offset.get()).collect();
     assert_eq!(offsets, [50; 4], "what is sent from now on is read");
+}
+
+#[tokio::test]
+async fn a_member_beside_others_that_begin_at_the_end_has_the_starts_of_its_queues_when_it_has_joined() {
+    let peer = single(4);
+    ends(&peer, "50", "40", || Act::Default);
+    let client = client(&[&peer]);
+    peer.set_members("report", &[client.client_id(), "other@1"]);
+    let consumer = join(&client, begin_at(Start::Latest)).await.unwrap();
+    let offsets: Vec<u64> = consumer.positions().iter().map(|(_, offset)| offset.get()).collect();
+    assert_eq!(offsets, [50; 2], "what is sent from now on is read");
 }
 
 /// A member that begins at the end and notices changes of routes at once.

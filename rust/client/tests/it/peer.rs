@@ -129,6 +129,13 @@ impl State {
                 None => status(response::QUERY_NOT_FOUND, "no offset"),
             },
             request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => with(ok(), "offset", "0"),
+            // A member that only asks whether its offset is still there does not wait for messages.
+            request::LITE_PULL_MESSAGE if command.ext.get("suspendTimeoutMillis") == Some("0") => {
+                let begin = command.ext.get("queueOffset").unwrap_or("0");
+                let answer = with(status(response::PULL_NOT_FOUND, "no message"), "nextBeginOffset", begin);
+                let answer = with(with(answer, "minOffset", "0"), "maxOffset", begin);
+                with(answer, "suggestWhichBrokerId", "0")
+            }
             request::LITE_PULL_MESSAGE => return Act::Hold,
             _ => ok(),
         };

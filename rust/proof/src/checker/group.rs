@@ -32,6 +32,7 @@ pub(super) struct Members {
     at_work: BTreeMap<QueueName, (u32, u64)>,
     /// What its handlers do, if it has any.
     handled: Option<Handled>,
+    joined: BTreeSet<u32>,
 }
 
 impl Members {
@@ -54,7 +55,16 @@ impl Members {
             newest: BTreeMap::new(),
             dead: BTreeSet::new(),
             at_work: BTreeMap::new(),
+            joined: BTreeSet::new(),
         }
+    }
+
+    pub(super) fn joined(&mut self, member: u32) {
+        self.joined.insert(member);
+    }
+
+    pub(super) fn count_joined(&self) -> usize {
+        self.joined.len()
     }
 
     pub(super) fn crash(&mut self, kind: CrashKind) {
@@ -72,8 +82,31 @@ impl Members {
     }
 
     /// How a handler ended; false in a group without them.
-    pub(super) fn returned(&mut self, member: u32, place: &Place, message: u64, end: HandlerEnd) -> bool {
-        self.handled.as_mut().is_some_and(|handled| handled.returned(member, place, message, end))
+    pub(super) fn returned(
+        &mut self,
+        member: u32,
+        place: &Place,
+        message: u64,
+        end: HandlerEnd,
+        is_deleted: bool,
+    ) -> bool {
+        let Some(handled) = &mut self.handled else { return false };
+        let is_known = handled.returned(member, place, message, end);
+        if is_deleted && !is_known {
+            handled.returned_late(message, end);
+        }
+        is_known
+    }
+
+    pub(super) const fn has_handlers(&self) -> bool {
+        self.handled.is_some()
+    }
+
+    /// A handler begins with a copy of a message whose topic was deleted.
+    pub(super) fn received_late(&mut self, member: u32, delivery: &Delivery) {
+        if let Some(handled) = &mut self.handled {
+            handled.received_late(member, delivery);
+        }
     }
 
     /// Whether a queue is that of the group's retries.
@@ -107,6 +140,9 @@ impl Members {
     /// Forgets what was committed for a deleted topic.
     pub(super) fn forget_topic(&mut self, topic: &str) {
         self.committed.retain(|queue, _| queue.topic != topic);
+        if let Some(handled) = &mut self.handled {
+            handled.forget_topic(topic);
+        }
     }
 
     pub(super) fn positioned(

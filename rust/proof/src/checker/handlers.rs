@@ -41,8 +41,8 @@ pub(super) struct Handled {
     handlers: Handlers,
     /// In broadcasting, those that must get everything.
     members: Option<Vec<u32>>,
-    /// Messages that handlers have, by member.
-    at_work: BTreeMap<(u32, Place), u32>,
+    /// Messages that handlers have, by member and place, with how often each had come before.
+    at_work: BTreeMap<(u32, Place, u64), u32>,
     /// In which era a place was last delivered, and to which member. A retry in its place takes it out.
     delivered: HashMap<(Reader, Place), (u64, u32)>,
     ended: BTreeMap<(Reader, QueueName), Ended>,
@@ -54,6 +54,8 @@ pub(super) struct Handled {
     /// Handlers that made a dead letter of a message.
     rejected: HashMap<u64, u64>,
     dead: HashMap<u64, u64>,
+    /// Topics that were deleted. After a crash of the broker, readers of the later ones are sent back to where it knows the group.
+    renewed: BTreeSet<String>,
     /// Ends of brokers: each explains that a copy is stored twice, whose send was not answered or which waited for its time.
     broker_ends: u64,
 }
@@ -73,6 +75,7 @@ impl Handled {
             failed: HashMap::new(),
             rejected: HashMap::new(),
             dead: HashMap::new(),
+            renewed: BTreeSet::new(),
             broker_ends: 0,
         }
     }
@@ -90,7 +93,7 @@ impl Handled {
     }
 
     pub(super) fn gone(&mut self, member: u32) {
-        self.at_work.retain(|(other, _), _| *other != member);
+        self.at_work.retain(|(other, ..), _| *other != member);
     }
 
     /// A handler begins.
@@ -102,23 +105,48 @@ impl Handled {
             self.check_order(wrongs, member, &place);
         }
         // Two members may have a queue for a while: a broker that was just started does not know all of them.
-        if self.delivered.insert((reader, place.clone()), (era, member)) == Some((era, member)) {
+        let is_sent_back = self.broker_ends > 0 && self.renewed.contains(&queue.topic);
+        if self.delivered.insert((reader, place.clone()), (era, member)) == Some((era, member))
+            && !is_sent_back
+        {
             let text = format!(
                 "message {message} at {offset} of {queue} was delivered twice to {name}, and nothing explains it"
             );
             wrong(wrongs, Rule::C7, text);
         }
         self.check_count(wrongs, *message, *times, &place);
-        self.at_work.insert((member, place), *times);
+        self.at_work.insert((member, place, *message), *times);
+    }
+
+    /// A handler begins with a copy of a message whose topic was deleted. It may have been pulled before.
+    pub(super) fn received_late(&mut self, member: u32, delivery: &Delivery) {
+        let Delivery { message, queue, offset, times, .. } = delivery;
+        let place = Place { queue: queue.clone(), offset: *offset };
+        self.at_work.insert((member, place, *message), *times);
+    }
+
+    /// A handler ends with a message whose topic was deleted while it had it: what it asks for may still be done.
+    pub(super) fn returned_late(&mut self, message: u64, end: HandlerEnd) {
+        if end == HandlerEnd::Rejected {
+            *self.rejected.entry(message).or_default() += 1;
+        }
+    }
+
+    /// A topic is deleted: its offsets start again.
+    pub(super) fn forget_topic(&mut self, topic: &str) {
+        self.renewed.insert(topic.to_owned());
+        self.at_work.retain(|(_, place, _), _| place.queue.topic != topic);
+        self.delivered.retain(|(_, place), _| place.queue.topic != topic);
+        self.ended.retain(|(_, queue), _| queue.topic != topic);
     }
 
     /// Checks that nobody works on another message of the queue, and that none before this one is left out.
     fn check_order(&self, wrongs: &mut Wrong, member: u32, place: &Place) {
         let (name, reader) = (&self.name, self.reader(member));
         let is_beside = |other: u32, at: &Place| at.queue == place.queue && self.reader(other) == reader;
-        let mut beside = self.at_work.keys().filter(|(other, at)| is_beside(*other, at));
+        let mut beside = self.at_work.keys().filter(|(other, at, _)| is_beside(*other, at));
         let Place { queue, offset } = place;
-        if let Some((other, at)) = beside.next() {
+        if let Some((other, at, _)) = beside.next() {
             let text = format!(
                 "{name} works on {offset} of {queue} in member {member} while member {other} works on {}",
                 at.offset
@@ -159,7 +187,7 @@ impl Handled {
 
     /// A handler ends. False when its message was not its own.
     pub(super) fn returned(&mut self, member: u32, place: &Place, message: u64, end: HandlerEnd) -> bool {
-        let Some(times) = self.at_work.remove(&(member, place.clone())) else { return false };
+        let Some(times) = self.at_work.remove(&(member, place.clone(), message)) else { return false };
         let reader = self.reader(member);
         if end == HandlerEnd::Failed && self.handlers.ordered {
             self.delivered.remove(&(reader, place.clone())); // it is tried again in its place

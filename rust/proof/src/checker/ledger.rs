@@ -142,6 +142,11 @@ impl Ledger {
             .map(|(&number, message)| (number, message))
     }
 
+    /// Whether the topic of a message was deleted after it was sent.
+    pub(super) fn is_deleted(&self, number: u64) -> bool {
+        self.messages.get(&number).is_some_and(|message| message.deleted != Deleted::No)
+    }
+
     /// Whether a message may be gone because it was removed on purpose.
     fn is_removed(&self, message: &Message) -> bool {
         message.deleted != Deleted::No || self.is_expired(message)

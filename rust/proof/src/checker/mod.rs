@@ -152,6 +152,16 @@ impl Checker {
         self.later.missing_of(is_meant)
     }
 
+    /// Whether a call has not ended yet, as far as the history was read.
+    pub(crate) fn is_pending(&self, op: u64) -> bool {
+        self.pending.contains_key(&op)
+    }
+
+    /// How many members of a group have joined.
+    pub(crate) fn joined(&self, group: &str) -> usize {
+        self.groups.get(group).map_or(0, Members::count_joined)
+    }
+
     /// Reads the next line.
     pub fn observe(&mut self, event: &Event) {
         let wrongs = &mut self.violations;
@@ -175,6 +185,7 @@ impl Checker {
             Event::Rebuilt => self.ledger.rebuilt(),
             Event::Healed => self.healed = true,
             Event::End => self.end(),
+            Event::Joined { group, member } => group_of(&mut self.groups, group).joined(*member),
             Event::Rebalance { group } => group_of(&mut self.groups, group).rebalance(),
             Event::Handling { group, member, queue, message } => {
                 group_of(&mut self.groups, group).handling(wrongs, *member, queue, *message);
@@ -185,7 +196,9 @@ impl Checker {
             }
             Event::Returned { group, member, queue, offset, message, end } => {
                 let place = Place { queue: queue.clone(), offset: *offset };
-                let is_known = group_of(&mut self.groups, group).returned(*member, &place, *message, *end);
+                let is_deleted = self.ledger.is_deleted(*message);
+                let group = group_of(&mut self.groups, group);
+                let is_known = group.returned(*member, &place, *message, *end, is_deleted);
                 self.worked_on += u64::from(is_known);
             }
             Event::MemberGone { group, member } => group_of(&mut self.groups, group).member_gone(*member),
@@ -297,7 +310,16 @@ impl Checker {
             if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
                 continue; // it came before the power cut
             }
-            if group.is_retry(&delivery.queue) {
+            let (is_retry, is_deleted) =
+                (group.is_retry(&delivery.queue), self.ledger.is_deleted(delivery.message));
+            if is_deleted && group.has_handlers() {
+                // It was pulled before its topic was deleted. A copy may be in the retry topic since.
+                if is_retry {
+                    group.received_late(member, delivery);
+                }
+                continue;
+            }
+            if is_retry {
                 self.ledger.delivered_again(wrongs, delivery);
             } else {
                 self.ledger.delivered(wrongs, delivery);

@@ -242,7 +242,7 @@ impl Load {
     }
 
     /// Sends one message, or several at once; returns whether all were acknowledged.
-    async fn send(
+    pub(super) async fn send(
         &self,
         producer: &Producer,
         built: Vec<(Message, Send)>,

@@ -41,16 +41,21 @@ pub(in crate::consumer) async fn lock_one(member: &Member, queue: &Arc<MessageQu
 pub(super) async fn renew(member: Arc<Member>) {
     loop {
         tokio::time::sleep(RENEW_INTERVAL).await;
-        let locked = member.state.lock().locked_queues();
-        for queues in by_broker(locked) {
-            match lock(&member, &queues).await {
-                Ok(held) if held.len() < queues.len() => {
-                    let (had, has) = (queues.len(), held.len());
-                    warn!(group = %member.group, had, has, "another member got queues that are read in order");
-                }
-                Ok(_) => {}
-                Err(error) => debug!(group = %member.group, %error, "locks not renewed"),
+        renew_now(&member).await;
+    }
+}
+
+/// Renews the locks, as at a broker that was connected to again and may have forgotten them.
+pub(in crate::consumer) async fn renew_now(member: &Member) {
+    let locked = member.state.lock().locked_queues();
+    for queues in by_broker(locked) {
+        match lock(member, &queues).await {
+            Ok(held) if held.len() < queues.len() => {
+                let (had, has) = (queues.len(), held.len());
+                warn!(group = %member.group, had, has, "another member got queues that are read in order");
             }
+            Ok(_) => {}
+            Err(error) => debug!(group = %member.group, %error, "locks not renewed"),
         }
     }
 }

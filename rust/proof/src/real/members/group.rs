@@ -27,13 +27,16 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) ordered: bool,
     pub(super) broadcast: bool,
-    members: u32,
+    /// It begins at the end, and its members stay: what is sent after they have joined must come.
+    pub(super) latest: bool,
+    pub(super) members: u32,
 }
 
-pub(super) const GROUPS: [Kind; 3] = [
-    Kind { name: "side-by-side", ordered: false, broadcast: false, members: 3 },
-    Kind { name: "in-turn", ordered: true, broadcast: false, members: 3 },
-    Kind { name: "everybody", ordered: false, broadcast: true, members: 2 },
+pub(super) const GROUPS: [Kind; 4] = [
+    Kind { name: "side-by-side", ordered: false, broadcast: false, latest: false, members: 3 },
+    Kind { name: "in-turn", ordered: true, broadcast: false, latest: false, members: 3 },
+    Kind { name: "everybody", ordered: false, broadcast: true, latest: false, members: 2 },
+    Kind { name: "from-now-on", ordered: false, broadcast: false, latest: true, members: 2 },
 ];
 
 impl Kind {
@@ -61,11 +64,17 @@ pub(super) struct Seat {
     name: String,
 }
 
-/// All members, without their processes.
-pub(super) fn seats() -> impl Iterator<Item = Seat> {
-    static KINDS: [Kind; 3] = GROUPS;
+/// The groups of a store. Where queues begin anew, those that get everything are left out: a place that only its member knows may lie in a
+/// former topic. Elsewhere no queue begins late.
+pub(super) fn groups(has_renewals: bool) -> impl Iterator<Item = &'static Kind> {
+    static KINDS: [Kind; 4] = GROUPS;
+    KINDS.iter().filter(move |kind| if has_renewals { !kind.broadcast } else { !kind.latest })
+}
+
+/// All members of groups, without their processes.
+pub(super) fn seats(groups: impl Iterator<Item = &'static Kind>) -> impl Iterator<Item = Seat> {
     let seat = |kind, number| Seat { kind, number, child: None, name: format!("member{number}") };
-    KINDS.iter().flat_map(move |kind| (0..kind.members).map(move |number| seat(kind, number)))
+    groups.flat_map(move |kind| (0..kind.members).map(move |number| seat(kind, number)))
 }
 
 impl Seat {

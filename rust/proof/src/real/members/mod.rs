@@ -7,6 +7,7 @@
 mod group;
 mod member;
 mod pipe;
+mod renew;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use self::group::{GROUPS, Seat};
+use self::group::{GROUPS, Kind, Seat};
 pub use self::member::Member;
 use self::pipe::Pipe;
+use self::renew::Renewals;
 use super::journal::Journal;
 use super::life::free_ports;
 use super::load::Load;
@@ -39,6 +41,8 @@ const MOST_TOPICS: usize = 2;
 /// bounded: handlers in order may need minutes for a queue.
 const STUCK_AFTER: Duration = Duration::from_secs(180);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long a line takes from a process into the history.
+const SETTLES_WITHIN: Duration = Duration::from_millis(5);
 /// A server that was just started, or whose disk stalls, answers late.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 
@@ -52,6 +56,8 @@ pub struct MembersOptions {
     pub ends_a_store: u64,
     /// Whether some members that read in order come back under another name, and have to wait for their own locks.
     pub waits_for_locks: bool,
+    /// Whether queues begin anew under the members; drawn when not given.
+    pub renewals: Option<bool>,
     pub server: PathBuf,
     pub member: PathBuf,
     /// Gets the history of the last store, as JSON lines.
@@ -69,6 +75,8 @@ pub struct MembersTotals {
     /// Members that were stopped in order before the end.
     pub stopped: u64,
     pub servers_killed: u64,
+    /// Topics that were deleted and created again, topics that got more queues, and stores that were lost.
+    pub renewed: [u64; renew::KINDS],
     pub messages: u64,
     /// Handlers that ended.
     pub handled: u64,
@@ -131,6 +139,7 @@ struct Round<'a> {
     ports: [u16; 2],
     server: Option<Server>,
     client: Client,
+    renewals: Option<Renewals>,
     /// Dead letters up to here are noted, by queue.
     dead: Vec<(MessageQueue, QueueOffset)>,
     folder: TempDir,
@@ -144,12 +153,13 @@ impl<'a> Round<'a> {
         totals: &'a mut MembersTotals,
     ) -> Result<Self, String> {
         let mut rng = Rng::with_seed(seed);
+        let has_renewals = options.renewals.unwrap_or_else(|| rng.bool());
         let shape = draw_shape(&mut rng, options);
         let mut journal = match &options.history {
             Some(path) => Journal::to_file(path)?,
             None => Journal::default(),
         };
-        let groups = GROUPS.iter().map(group::Kind::contract).collect();
+        let groups = group::groups(has_renewals).map(Kind::contract).collect();
         let contract = Contract { acknowledged: shape.flush.acknowledged(), topics: [].into(), groups };
         journal.push(Event::Begin { harness: "members".to_owned(), seed, contract });
         let load = Load::new(journal, &shape);
@@ -160,9 +170,10 @@ impl<'a> Round<'a> {
             totals,
             rng,
             pipe: Pipe::new(load.journal.clone())?,
+            renewals: has_renewals.then(|| Renewals::new(&load, &shape)),
             shape,
             load,
-            seats: group::seats().collect(),
+            seats: group::seats(group::groups(has_renewals)).collect(),
             processes: 0,
             ports: [broker, name_server],
             server: None,
@@ -179,12 +190,14 @@ impl<'a> Round<'a> {
         for seat in 0..self.seats.len() {
             self.start(seat)?;
         }
+        self.wait_until_joined();
         let mut tasks = self.begin_load();
         let mut ends = 0;
         while ends < self.options.ends_a_store && !self.is_broken() && !is_interrupted() {
             std::thread::sleep(Duration::from_millis(self.rng.u64(50..600)));
             self.check_positions();
             ends += self.end_one(&mut tasks)?;
+            self.renew(ends, &mut tasks)?;
             for seat in 0..self.seats.len() {
                 if self.seats[seat].is_empty() && self.rng.bool() {
                     self.start(seat)?;
@@ -250,10 +263,11 @@ impl<'a> Round<'a> {
 
     async fn make_topics(&self) -> Result<(), ClientError> {
         let admin = Admin::new(&self.client);
-        for topic in self.load.topics.iter() {
-            admin.create_topic(&TopicSpec::new(topic, self.shape.queues)).await?;
+        for (number, topic) in self.load.topics.iter().enumerate() {
+            let queues = self.renewals.as_ref().map_or(self.shape.queues, |renewals| renewals.queues[number]);
+            admin.create_topic(&TopicSpec::new(topic, queues)).await?;
         }
-        for kind in GROUPS.iter().filter(|kind| !kind.broadcast) {
+        for kind in self.groups().filter(|kind| !kind.broadcast) {
             admin.create_topic(&TopicSpec::new(system::dlq_topic(kind.name), 1)).await?; // readable
         }
         Ok(())
@@ -270,11 +284,41 @@ impl<'a> Round<'a> {
             process: self.processes,
             instance_name: seat.draw_name(&mut self.rng, self.processes, self.options.waits_for_locks),
             ordered: seat.kind.ordered,
+            latest: seat.kind.latest,
             max_retries: group::MAX_RETRIES,
             offsets: seat.kind.broadcast.then(|| seat.offsets(self.folder.path())),
             seed: self.rng.u64(..),
         };
         seat.start(&self.options.member, &member, self.pipe.end()?, self.options.planted.as_deref())
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &'static Kind> + use<> {
+        group::groups(self.renewals.is_some())
+    }
+
+    fn start_all(&mut self) -> Result<(), String> {
+        for seat in 0..self.seats.len() {
+            if self.seats[seat].is_empty() {
+                self.start(seat)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the members of the groups that begin at the end have their places.
+    fn wait_until_joined(&self) {
+        let has_joined = |kind: &Kind| {
+            self.load.journal.lock().checker.joined(kind.name) as u64 == u64::from(kind.members)
+        };
+        for kind in self.groups().filter(|kind| kind.latest) {
+            let since = Instant::now();
+            while !has_joined(kind) && !is_interrupted() {
+                std::thread::sleep(SETTLES_WITHIN);
+                if since.elapsed() > STUCK_AFTER {
+                    return self.wrong(Rule::Alive, format!("members of {} do not join", kind.name));
+                }
+            }
+        }
     }
 
     /// Ends a member or the server. Returns how many processes ended.
@@ -284,7 +328,7 @@ impl<'a> Round<'a> {
             return Ok(1);
         }
         let seat = self.rng.usize(..self.seats.len());
-        if self.seats[seat].is_empty() {
+        if self.seats[seat].is_empty() || self.seats[seat].kind.latest {
             return Ok(0);
         }
         if self.rng.u8(0..5) == 0 {
@@ -304,20 +348,30 @@ impl<'a> Round<'a> {
 
     /// Kills the server; the next one comes at once.
     fn end_server(&mut self, tasks: &mut JoinSet<()>) -> Result<(), String> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
+        self.kill_server();
+        self.totals.servers_killed += 1;
+        self.end_load(tasks)?;
+        self.start_server()?;
+        *tasks = self.begin_load();
+        Ok(())
+    }
+
+    fn kill_server(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
         let ended_itself = server.has_ended();
         let death = server.kill();
         if ended_itself {
             self.wrong(Rule::Alive, format!("the server ended by itself: {}", death.log));
         }
-        self.totals.servers_killed += 1;
+        self.pipe.say(&Event::Crash { kind: CrashKind::Kill });
+    }
+
+    /// Ends the load; the next one has a client of its own.
+    fn end_load(&mut self, tasks: &mut JoinSet<()>) -> Result<(), String> {
         self.load.end();
         self.runtime.block_on(std::mem::take(tasks).join_all());
-        self.pipe.say(&Event::Crash { kind: CrashKind::Kill });
         let former = std::mem::replace(&mut self.client, new_client(self.runtime, self.ports[1])?);
         self.runtime.block_on(former.close());
-        self.start_server()?;
-        *tasks = self.begin_load();
         Ok(())
     }
 
@@ -367,7 +421,7 @@ impl<'a> Round<'a> {
         &self,
     ) -> Result<Vec<(String, MessageQueue, Option<QueueOffset>, QueueOffset)>, ClientError> {
         let (admin, mut positions) = (Admin::new(&self.client), Vec::new());
-        for kind in GROUPS.iter().filter(|kind| !kind.broadcast) {
+        for kind in self.groups().filter(|kind| !kind.broadcast) {
             let retries = system::retry_topic(kind.name);
             for topic in self.load.topics.iter().chain([&retries]) {
                 for queue in queues_of(&admin, topic).await? {
@@ -383,7 +437,7 @@ impl<'a> Round<'a> {
     /// Notes dead letters that were not noted before.
     async fn read_dead(&mut self) -> Result<(), ClientError> {
         let admin = Admin::new(&self.client);
-        for kind in GROUPS.iter().filter(|kind| !kind.broadcast) {
+        for kind in self.groups().filter(|kind| !kind.broadcast) {
             for queue in queues_of(&admin, &system::dlq_topic(kind.name)).await? {
                 let known = self.dead.iter().position(|(other, _)| *other == queue);
                 let known = known.unwrap_or_else(|| {
@@ -427,11 +481,7 @@ impl<'a> Round<'a> {
     /// Nothing fails any more: all members are there, everything is handled, and they stop in order.
     fn finish(&mut self) -> Result<(), String> {
         self.pipe.say(&Event::Healed);
-        for seat in 0..self.seats.len() {
-            if self.seats[seat].is_empty() {
-                self.start(seat)?;
-            }
-        }
+        self.start_all()?;
         self.wait_until_handled();
         self.check_positions();
         for seat in 0..self.seats.len() {
