@@ -174,6 +174,32 @@ fn half_messages_are_found_and_those_that_roll_back_are_not() {
 }
 
 #[test]
+fn records_of_a_place_are_found_though_the_clock_was_set_back_before_they_were_stored() {
+    const HOUR_MS: i64 = 3_600_000;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    let ahead_ms = FIRST_MS + 24 * HOUR_MS;
+    let mut places = Vec::new();
+    for number in 0..400_u32 {
+        disk.set_clock(if number < 200 { ahead_ms } else { FIRST_MS } + i64::from(number));
+        let record = store.append(&keyed(&number.to_be_bytes(), b"UNIQ_KEY\x01same\x02")).unwrap();
+        places.push(record.physical_offset);
+        append_numbers(&store, number..number + 1);
+    }
+    settle(&store);
+    assert!(paths(&config).len() >= 4, "some files are older than the place");
+    let since = |begin_ms, from: usize| {
+        numbers(&store.query_since("t", "same", &ALL, begin_ms, places[from]).unwrap())
+    };
+    assert_eq!(since(ahead_ms - HOUR_MS, 199), (0..400).collect::<Vec<_>>(), "in time, or from the place on");
+    assert_eq!(since(i64::MAX, 199), (199..400).collect::<Vec<_>>());
+    assert_eq!(since(i64::MAX, 399), [399]);
+    store.shutdown().unwrap();
+}
+
+#[test]
 fn only_records_of_the_time_that_is_asked_for_are_found_and_the_newest_of_too_many() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
