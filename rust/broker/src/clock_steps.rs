@@ -77,11 +77,12 @@ impl ClockSteps {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
-        assert!(sure_end <= end, "a clock steps between two looks at the log: {sure_end}, {end}");
         state.steps.push_back(Step { sure_end, end, by_ms, seen_at_ms: now.wall_ms });
         if state.steps.len() > MAX_STEPS {
             state.steps.pop_front();
         }
+        let steps = state.steps.len();
+        assert!(steps <= MAX_STEPS, "as many steps of the clock are kept as the limit allows: {steps}");
     }
 
     /// When the record at a place was stored, by the wall clock as it is set now; `None` where that clock was ahead at the time, and was set

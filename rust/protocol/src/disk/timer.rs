@@ -397,24 +397,17 @@ mod tests {
         assert_eq!(TimerUnit::decode(&bytes[..51]), None);
     }
 
-    #[test]
-    fn the_checkpoint_of_an_older_version_has_four_numbers() {
-        let checkpoint = TimerCheckpoint {
-            read_ms: 1_700_000_000_000,
-            log_flushed: 520,
-            queue_offset: 10,
-            master_queue_offset: 10,
-            data_version: [0, 5, 6],
-            cut: None,
-            earlier_cuts: [None; TimerCheckpoint::MAX_EARLIER_CUTS],
-        };
-        let bytes = checkpoint.encode();
-        assert_eq!(TimerCheckpoint::decode(&bytes), Some(checkpoint));
-        let older = TimerCheckpoint { data_version: [0; 3], ..checkpoint };
-        assert_eq!(TimerCheckpoint::decode(&bytes[..32]), Some(older));
-        assert_eq!(TimerCheckpoint::decode(&bytes[..31]), None);
-        assert_eq!(TimerCheckpoint::decode(&[0xFF; 56]), None);
-        assert_eq!(TimerCheckpoint::decode(&checkpoint.encode_file()), Some(checkpoint));
+    const WITHOUT_CUTS: TimerCheckpoint = TimerCheckpoint {
+        read_ms: 1_700_000_000_000,
+        log_flushed: 520,
+        queue_offset: 10,
+        master_queue_offset: 10,
+        data_version: [0, 5, 6],
+        cut: None,
+        earlier_cuts: [None; TimerCheckpoint::MAX_EARLIER_CUTS],
+    };
+
+    fn with_cuts() -> TimerCheckpoint {
         let cut = TimerCut {
             due_at_ms: 1_700_000_000_500,
             at: PhysicalOffset(7),
@@ -422,11 +415,29 @@ mod tests {
             whole_ms: 1_700_000_002_000,
         };
         let before = TimerCut { taken: PhysicalOffset(5), whole_ms: 1_700_000_001_000, ..cut };
-        let with_cuts = TimerCheckpoint {
+        TimerCheckpoint {
             cut: Some(cut),
             earlier_cuts: [None, Some(before), None, Some(cut)],
-            ..checkpoint
-        };
+            ..WITHOUT_CUTS
+        }
+    }
+
+    #[test]
+    fn the_checkpoint_of_an_older_version_has_four_numbers() {
+        let checkpoint = WITHOUT_CUTS;
+        let bytes = checkpoint.encode();
+        assert_eq!(TimerCheckpoint::decode(&bytes), Some(checkpoint));
+        let older = TimerCheckpoint { data_version: [0; 3], ..checkpoint };
+        assert_eq!(TimerCheckpoint::decode(&bytes[..32]), Some(older));
+        assert_eq!(TimerCheckpoint::decode(&bytes[..31]), None);
+        assert_eq!(TimerCheckpoint::decode(&[0xFF; 56]), None);
+        assert_eq!(TimerCheckpoint::decode(&checkpoint.encode_file()), Some(checkpoint));
+    }
+
+    #[test]
+    fn cuts_of_a_checkpoint_count_only_if_they_are_whole() {
+        let (checkpoint, with_cuts) = (WITHOUT_CUTS, with_cuts());
+        let bytes = checkpoint.encode();
         let mut page = with_cuts.encode_file();
         assert_eq!((page.len(), &page[..56]), (TimerCheckpoint::FILE_BYTES, &bytes[..]));
         assert_eq!(TimerCheckpoint::decode(&page), Some(with_cuts));

@@ -67,7 +67,8 @@ impl Round<'_> {
         let more = self.rng.u32(1..=2);
         let Some(renewals) = &mut self.renewals else { return };
         let queues = (renewals.queues[number] + more).min(MOST_QUEUES.max(renewals.queues[number]));
-        renewals.queues[number] = queues;
+        let before = std::mem::replace(&mut renewals.queues[number], queues);
+        assert!(before <= queues, "a topic keeps its queues while it grows: {queues} of {before}");
         let spec = TopicSpec::new(&self.load.topics[number], queues);
         let grown = self.runtime.block_on(Admin::new(&self.client).create_topic(&spec));
         self.expect(grown);
