@@ -170,12 +170,21 @@ def test_a_mistyped_target_of_a_resend_is_refused_and_not_made(admin, dead, grou
     assert target not in admin.topics()
 
 
-def test_a_deleted_topic_is_not_made_anew_by_a_resend(admin, dead, rocketpy_topic, group):
-    found = letters(admin, group, 3)
+def test_dead_letters_of_a_deleted_topic_are_rejected_and_later_ones_are_sent(
+    rocketpy_server, admin, dead, rocketpy_topic, group
+):
+    kept = fresh_name("kept")
+    admin.create_topic(kept, queues=1)
+    with rocketpy_server.producer("ingest") as producer:
+        give_up(rocketpy_server.broker, group, producer.send(Message(kept, b"later")))
+    found = letters(admin, group, 4)
     admin.delete_topic(rocketpy_topic)
-    with pytest.raises(rocketpy.TopicNotFoundError, match=rocketpy_topic):
-        list(admin.resend_dead_letters(found))
-    assert rocketpy_topic not in admin.topics()
+    resent = list(admin.resend_dead_letters(found))
+    assert [(one.topic, type(one.rejected), one.receipt is not None) for one in resent] == [
+        (one.topic, *((type(None), True) if one.topic == kept else (rocketpy.TopicNotFoundError, False)))
+        for one in found
+    ]
+    assert rocketpy_topic not in admin.topics(), "the resend does not create it again"
 
 
 def test_asyncio_finds_and_resends_dead_letters_too(rocketpy_server, admin, dead, rocketpy_topic, group):

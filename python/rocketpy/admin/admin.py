@@ -154,8 +154,8 @@ class Admin(Closing):
 
         A copy has the body, tag, keys, order key and own properties of the dead letter as stored, and the properties
         `rocketpyResentFrom`, `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its delivery count starts at 0. A dead
-        letter that the broker can never accept, such as one that is too large with these properties, is skipped:
-        `Resent.rejected` has the reason.
+        letter that its target can never accept is skipped, and `Resent.rejected` has the reason: the dead letter is
+        too large with these properties, or its original topic does not exist or has an invalid name.
 
         Args:
             letters: Dead letters to resend, from `dead_letters`.
@@ -164,8 +164,7 @@ class Admin(Closing):
             again: Whether to send dead letters that were resent before.
 
         Raises:
-            TopicNotFoundError: The topic `to` does not exist, and nothing was sent; or an original topic is gone: the
-                dead letters before it were resent.
+            TopicNotFoundError: The topic `to` does not exist, and nothing was sent.
             InvalidArgumentError: The rate is not above 0.
             RocketPyError: As for `Producer.send`. The dead letters before it were resent.
 

@@ -21,7 +21,7 @@ from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import InvalidArgumentError, RocketPyError, TopicNotFoundError
-from rocketpy.producing.copies import is_rejected
+from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
@@ -159,7 +159,7 @@ class DeadLetterCalls(ABC):
         pace = Pace(rate)
         if to is not None:
             await self.describe_topic(to)
-        there = {to}
+        refused: dict[str | None, RocketPyError | None] = {to: None}  # by topic: why it takes no dead letter
 
         async def sent() -> AsyncGenerator[Resent, None]:
             async with self._resender() as send:
@@ -169,14 +169,11 @@ class DeadLetterCalls(ABC):
                     if topic is None:
                         yield Resent(letter, None, None)
                         continue
-                    if topic not in there:
-                        try:
-                            letter.again(topic)  # checks the name
-                            await self.describe_topic(topic)  # the send would make a topic anew that was deleted
-                        except InvalidArgumentError as error:  # what another client stored as a topic is not a name
-                            yield Resent(letter, topic, None, error)
-                            continue
-                        there.add(topic)
+                    if topic not in refused:
+                        refused[topic] = await self._refusal(topic)
+                    if (reason := refused[topic]) is not None:
+                        yield Resent(letter, topic, None, reason)
+                        continue
                     if not again and await self.was_resent(letter, to=to):
                         yield Resent(letter, topic, None)
                         continue
@@ -191,6 +188,18 @@ class DeadLetterCalls(ABC):
                     yield Resent(letter, topic, receipt)
 
         return sent()
+
+    async def _refusal(self, topic: str) -> RocketPyError | None:
+        """Why a topic takes no dead letter: another client stored an invalid name, or the topic is gone; else None.
+
+        The send would create a deleted topic again.
+        """
+        try:
+            copy_of(topic, b"", 0, {}, defaults={})  # checks the name
+            await self.describe_topic(topic)
+        except (TopicNotFoundError, InvalidArgumentError) as error:
+            return error
+        return None
 
     async def was_resent(self, letter: DeadLetter, *, to: str | None = None) -> bool:
         """Whether the original topic of a dead letter still has its resent copy.

@@ -57,7 +57,7 @@ class DeadLetter:
     def topic(self) -> str | None:
         """Original topic of the message; None if unknown."""
         properties = self.message.properties
-        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
+        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or None
 
     @property
     def reason(self) -> str | None:
@@ -107,7 +107,8 @@ class Resent:
     receipt: Receipt | None
     """Receipt of the send; None if it was not sent: its copy exists, `topic` is None, or it was rejected."""
     rejected: RocketPyError | None = None
-    """Reason why the broker can never accept the copy, such as its size; None if it was not rejected."""
+    """Reason why the target can never accept the copy, such as its size or a deleted original topic; None if it was not
+    rejected."""
 
 
 @dataclass(frozen=True, slots=True)

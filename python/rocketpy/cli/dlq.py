@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, InvalidArgumentError, TopicNotFoundError
+from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.message import BODY_SHOWN
@@ -130,11 +130,11 @@ def preview(
     for letter in letters:
         target = to or letter.topic
         if target is not None and target not in rejections:
-            rejections[target] = rejection_of(admin, letter, target)
+            rejections[target] = rejection_of(admin, target)
         facts = {
             "to": target,
             "sent_before": admin.was_resent(letter, to=to),
-            "rejected": target and rejections[target],
+            "rejected": None if target is None else rejections[target],
         }
         rows.append({**row(letter), **facts})
     output.show(rows, as_json=as_json, empty=empty)
@@ -148,10 +148,10 @@ def preview(
             print(f"{rejected:,} cannot be sent to their topic of origin, see `rejected`: --to TOPIC names another one")
 
 
-def rejection_of(admin: Admin, letter: DeadLetter, topic: str) -> str | None:
+def rejection_of(admin: Admin, topic: str) -> str | None:
     """Returns why a topic takes no dead letter: its name is invalid, or it does not exist. None if it takes them."""
     try:
-        letter.again(topic)  # checks the name
+        Message(topic, b" ")  # checks the name
         admin.describe_topic(topic)
     except (TopicNotFoundError, InvalidArgumentError) as error:
         return str(error)

@@ -66,8 +66,8 @@ HINTS = {
     ExitCode.CONFLICT: "used by another process: stop that process, or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
     ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers all durable records",
-    ExitCode.REJECTED: "all other messages were copied; each reason names the limit: raise it at the broker, then copy "
-    "the rejected messages again",
+    ExitCode.REJECTED: "all other messages were copied; correct what each reason names, such as a limit of the broker "
+    "or a missing topic, then copy the rejected messages again",
     ExitCode.MISMATCH: "messages read differ from messages sent; keep the folder and report this",
 }
 
