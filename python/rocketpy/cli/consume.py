@@ -273,7 +273,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
     left = count
     away = is_behind = False
     with consumer:
-        began = last = monotonic()
+        last = complete = monotonic()
         while left != 0:
             batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
             if follow:
@@ -285,26 +285,34 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                 last = monotonic()
             if is_behind:
                 is_behind = not commit(consumer, later=follow and left != 0)
-            elif not consumer.positions() and monotonic() - began < JOIN_SECONDS:
-                last = monotonic()  # a new group is still being assigned its queues
-            elif not follow and monotonic() - last > QUIET_SECONDS:
-                # Quiet may also be a broker that is gone: it is asked, and that is an error then.
-                if not any(consumer.lag().values()):
-                    tell_of_queues_unread(consumer)
-                    return
-                last = monotonic()
+            elif not follow:
+                positions = consumer.positions()
+                unread = [queue for queue in consumer.assignment() if queue not in positions]
+                if positions and not unread:
+                    complete = monotonic()
+                elif monotonic() - complete < JOIN_SECONDS:
+                    last = monotonic()  # queues are still being assigned, or wait for the answer of their broker
+                if monotonic() - last > QUIET_SECONDS:
+                    # Quiet may also be a broker that is gone: it is asked, and that is an error then.
+                    if not any(consumer.lag().values()):
+                        check_all_read(consumer, unread, is_idle=not positions)
+                        return
+                    last = monotonic()
 
 
-def tell_of_queues_unread(consumer: Consumer) -> None:
-    """Reports on standard error that a member ends without a queue; an error if it could not read its queues."""
-    without = consumer.assignment()
-    if consumer.positions():
-        return
-    if without:
+def check_all_read(consumer: Consumer, unread: list[MessageQueue], *, is_idle: bool) -> None:
+    """Reports on standard error that a member ends without a queue.
+
+    Raises:
+        CommandError: The member has queues that it could not read.
+    """
+    if unread:
         raise CommandError(
-            f"no broker of the queues answered within {JOIN_SECONDS:.0f} s: {', '.join(map(str, without[:4]))}",
+            f"no broker of the queues answered within {JOIN_SECONDS:.0f} s: {', '.join(map(str, unread[:4]))}",
             ExitCode.UNAVAILABLE,
         )
+    if not is_idle:
+        return
     cause = "its other members have all queues, or no broker of the queues is registered"
     text = f"no queue was assigned to this member of group {consumer.group}: {cause}"
     output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
