@@ -15,7 +15,17 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
+from rocketpy import (
+    Admin,
+    Consumer,
+    ConsumerState,
+    MessageQueue,
+    OffsetError,
+    RangeReader,
+    ReceivedMessage,
+    RocketPyError,
+    Start,
+)
 from rocketpy.base.clock import monotonic
 from rocketpy.base.names import is_system_topic
 from rocketpy.base.text import printable
@@ -34,7 +44,8 @@ QUIET_SECONDS = 2.0
 SILENCE_SECONDS = 60.0
 """Time without an answer from any broker after which a group without --follow ends with an error."""
 JOIN_SECONDS = 60.0
-"""Time after which a member without a queue ends, because the other members have all queues."""
+"""Time after which a member ends that has no queue, or no answer of the broker of a queue."""
+RETRYING = "retrying until the servers are available"
 
 
 class Output(StrEnum):
@@ -121,11 +132,10 @@ def tell_of_a_place(admin: Admin, queues: list[MessageQueue], group: str, start:
     """Reports on standard error that `--from` is ignored in queues where the group has committed offsets."""
     been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
     if been:
-        text = (
+        notice(
             f"--from {start} is ignored in {been} of {output.counted(len(queues), 'queue')}: group {group} continues "
             "at its committed offsets; `rocketpy group reset` changes them"
         )
-        output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
@@ -159,7 +169,8 @@ def read_on(
                 tell_of_return()
             away = False
         except RocketPyError as error:
-            if not (follow and error.retryable):
+            # Retention, or a topic that was created again, may come between a check and a read.
+            if not (follow and (error.retryable or isinstance(error, OffsetError))):
                 raise
             if not away:
                 tell_of_absence(error)
@@ -190,7 +201,7 @@ def notice_later_queues(
     *,
     is_back: bool,
 ) -> None:
-    """Corrects the positions in queues of a topic that was created again, or of a store that lost messages.
+    """Corrects the positions in queues of a topic that was created again, or of a store that lost or expired messages.
 
     Args:
         admin: Client.
@@ -201,7 +212,7 @@ def notice_later_queues(
     """
     for queue, position in positions.items():
         end = admin.max_offset(queue)
-        if end == position and queue in firsts and not is_back:
+        if end == position and not is_back and queue in firsts and is_still_first(admin, queue, firsts[queue], end):
             continue
         first = first_of(admin, queue, end, read)
         if queue in firsts and firsts[queue].is_of_other_queue(first):
@@ -210,7 +221,26 @@ def notice_later_queues(
         elif end < position:
             tell_of_move(queue, f"lost {output.counted(position - end, 'message')} at its end", end)
             positions[queue] = end
+        elif position < first.offset:
+            cause = f"expired {output.counted(first.offset - position, 'message')} before they were read"
+            tell_of_move(queue, cause, first.offset)
+            positions[queue] = first.offset
         firsts[queue] = first
+
+
+def is_still_first(admin: Admin, queue: MessageQueue, first: First, end: int) -> bool:
+    """Whether a queue that ends at `end` begins with `first`, or later after retention.
+
+    A topic that was created again with as many messages has a first message with a later store time.
+    """
+    if first.identity is None:
+        return first.offset == end
+    _, stored_at_ms = first.identity
+    try:
+        later = datetime.fromtimestamp((stored_at_ms + 1) / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # a number of another broker that is not a time
+        return False
+    return admin.search_offset(queue, later) > first.offset
 
 
 def first_of(admin: Admin, queue: MessageQueue, end: int, read: Callable[..., RangeReader]) -> First:
@@ -225,19 +255,22 @@ def first_of(admin: Admin, queue: MessageQueue, end: int, read: Callable[..., Ra
 
 def tell_of_move(queue: MessageQueue, cause: str, offset: int) -> None:
     """Reports on standard error that reading continues at another offset."""
-    text = f"{queue} {cause}; reading continues at offset {offset}"
-    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
+    notice(f"{queue} {cause}; reading continues at offset {offset}")
 
 
 def tell_of_absence(error: object) -> None:
     """Reports an outage on standard error, and that the command retries."""
-    text = f"{error}; retrying until the servers are available"
-    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
+    notice(f"{error}; " + ("reading the offsets again" if isinstance(error, OffsetError) else RETRYING))
 
 
 def tell_of_return() -> None:
     """Reports the end of an outage on standard error."""
-    output.STDERR.print("available again")
+    notice("available again")
+
+
+def notice(text: str) -> None:
+    """Prints a line on standard error."""
+    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def read_new(
@@ -314,8 +347,7 @@ def check_all_read(consumer: Consumer, unread: list[MessageQueue], *, is_idle: b
     if not is_idle:
         return
     cause = "its other members have all queues, or no broker of the queues is registered"
-    text = f"no queue was assigned to this member of group {consumer.group}: {cause}"
-    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
+    notice(f"no queue was assigned to this member of group {consumer.group}: {cause}")
 
 
 def tell_of_contact(state: ConsumerState, away: bool) -> bool:
