@@ -218,12 +218,12 @@ def delivery_time(seconds: float) -> datetime:
         seconds: Seconds since 1970.
 
     Raises:
-        InvalidArgumentError: The time is before 1970 or after the year 9999.
+        InvalidArgumentError: The time is before 1970 or not before 9999-12-31.
     """
     at = datetime_of(round(seconds * 1000))
     if at is None:
-        import pyarrow as pa
-
-        text = pa.array([round(seconds * 1_000_000)], pa.timestamp("us", "UTC")).cast(pa.string())[0].as_py()
-        raise InvalidArgumentError(f"deliver_at must be from 1970 to 9999: {text}")
+        micros = round(seconds * 1_000_000)  # a number: texts of pyarrow are false after the year 32767
+        raise InvalidArgumentError(
+            f"deliver_at must be from 1970-01-01 and before 9999-12-31, microseconds since 1970: {micros}"
+        )
     return at
