@@ -121,3 +121,30 @@ def test_the_log_of_a_failed_check_back_has_neither_the_body_nor_control_charact
         assert "must return a rocketpy.Decision, returned <body> for message ID" in record.getMessage()
     else:
         assert_is_safe(record)
+
+
+class Broken:
+    """A value whose conversions and comparisons raise."""
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+    __str__ = __repr__
+
+    def __eq__(self, _other: object) -> bool:
+        raise LookupError
+
+    __hash__ = object.__hash__
+
+
+def test_check_thread_survives_an_answer_whose_conversions_raise(caplog):
+    message = SimpleNamespace(msg_id="7F", body=b"")
+    with caplog.at_level(logging.ERROR):
+        answer_one(SimpleNamespace(), SimpleNamespace(message=message), lambda _: Broken(), "g")
+    assert "returned <Broken> for message 7F" in caplog.text
+
+
+def test_note_whose_conversion_raises_is_shown_by_its_type():
+    error = raised(Refused("bad"))
+    error.__notes__ = [Broken()]
+    assert formatted(error).endswith("Refused: bad\n<Broken>\n")

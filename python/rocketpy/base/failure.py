@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rocketpy.base.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from rocketpy._rocketpy import ReceivedMessage
@@ -34,6 +34,19 @@ def text_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def shown_as_text(value: object, convert: Callable[[object], str] = str) -> str:
+    """Text of a value, or its type if its own conversion raises.
+
+    Args:
+        value: A value of a user's function.
+        convert: `str` or `repr`.
+    """
+    try:
+        return convert(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def without_bodies(text: str, messages: Iterable[ReceivedMessage]) -> str:
@@ -101,7 +114,7 @@ class _Copies:
         notes: object = getattr(error, "__notes__", None)
         if isinstance(notes, list):
             for note in cast("list[object]", notes)[:MAX_LINKS]:
-                copy.add_note(self._safe(str(note)))
+                copy.add_note(self._safe(shown_as_text(note)))
         return copy
 
     def _linked(self, error: BaseException | None) -> BaseException | None:

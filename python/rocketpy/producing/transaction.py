@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
-from rocketpy.base.failure import MAX_TEXT, loggable, without_bodies
+from rocketpy.base.failure import MAX_TEXT, loggable, shown_as_text, without_bodies
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
 from rocketpy.base.text import printable
@@ -327,11 +327,12 @@ def answer_one(
         return
     try:
         decision = Decision(answered)
-    except ValueError:
+    except Exception:  # ValueError, or what the value's own comparison raises
         text = (
             "check of group %s must return a rocketpy.Decision, returned %s for message %s; check-back will be repeated"
         )
-        logger.error(text, group, printable(without_bodies(repr(answered)[:MAX_TEXT], [message])), msg_id)
+        shown = shown_as_text(answered, repr)[:MAX_TEXT]
+        logger.error(text, group, printable(without_bodies(shown, [message])), msg_id)
         return
     if decision is Decision.UNKNOWN:
         return
