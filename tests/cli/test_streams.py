@@ -138,6 +138,31 @@ os.write(1, b"c")
     assert ended.stdout == order, ended.stderr
 
 
+@pytest.mark.parametrize(("name", "code"), [("UNCERTAIN", 6), ("DAMAGED", 8), ("DEFECT", 10)])
+def test_lost_output_keeps_exit_codes_that_a_caller_must_not_miss(name: str, code: int):
+    program = f"""
+from rocketpy.console import exits, streams
+streams.prepare()
+with exits.reported():
+    print("findings")
+    raise exits.CommandError("before", exits.ExitCode.{name})
+"""
+    ended = run([sys.executable, "-P", "-c", program], ">/dev/full", PYTHONUNBUFFERED="")
+    check_lines(ended[0], code, ended[2])
+    assert "error: cannot write standard output: No space left on device; error before: before\n" in ended[2]
+
+
+def test_traceback_of_a_defect_is_escaped():
+    program = """
+from rocketpy.console import exits
+with exits.reported():
+    raise LookupError("red \\x1b[31m")
+"""
+    code, _, error = run([sys.executable, "-P", "-c", program], "", PYTHONUNBUFFERED="")
+    assert code == 1
+    assert "LookupError: red \\x1b[31m\n" in error
+
+
 def test_lost_output_is_the_error_of_a_command_that_fails_too():
     program = """
 import sys

@@ -11,6 +11,7 @@ from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from rocketpy.base.failure import loggable
 from rocketpy.base.text import is_unicode, printable
 from rocketpy.console import streams
 from rocketpy.console.streams import StreamError
@@ -72,6 +73,9 @@ HINTS = {
 }
 
 
+KEPT_CODES = (ExitCode.UNCERTAIN, ExitCode.DAMAGED, ExitCode.DEFECT)
+"""Exit codes that lost output does not replace: a call may have been applied, data is damaged, a server failed."""
+
 NOT_UNICODE = "write it as UTF-8: in a UTF-8 locale, or with the environment variable PYTHONUTF8=1"
 """Hint for text with bytes that the charset of the locale lacks."""
 
@@ -96,11 +100,13 @@ class CommandError(Exception):
 def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
     """Ends the process with the lines `error:` and `hint:` on standard error.
 
-    If output is lost, that is the error: a caller that reads the output must not trust it.
+    If output is lost, the error says so, because a caller that reads the output must not trust it. The exit code is
+    REFUSED then, except for codes that a caller must not miss.
     """
     lost = streams.flush()
     if lost is not None:
-        message, code, hint = f"{lost}; error before: {message}", ExitCode.REFUSED, lost.hint
+        message, hint = f"{lost}; error before: {message}", lost.hint
+        code = code if code in KEPT_CODES else ExitCode.REFUSED
     lines = f"error: {printable(message, keep=LINES)}\nhint: {printable(hint or HINTS[code], keep=LINES)}"
     print(lines, file=sys.stderr, flush=True)
     raise Reported(int(code))
@@ -199,7 +205,7 @@ def reported() -> Generator[None, None, None]:
         where = "" if error.filename is None else f": {error.filename}"
         fail(f"{error.strerror or error}{where}", ExitCode.REFUSED, "check the path and the disk")
     except Exception as error:
-        traceback.print_exc()
+        traceback.print_exception(*loggable(error))
         fail(f"unexpected {type(error).__name__}", ExitCode.FAILURE)
 
 
