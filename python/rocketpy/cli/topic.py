@@ -135,7 +135,7 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
     ]
     if not rows:
         raise CommandError(
-            f"no broker in the route of topic {topic} reports a queue of it",
+            f"topic has no queue at the brokers of its route: {topic}",
             ExitCode.NOT_FOUND,
             "`rocketpy cluster list` shows the brokers; a broker may have left, or its clients may lack permissions",
         )

@@ -123,7 +123,7 @@ class Consumer(Closing, Generic[V_co]):
     Messages are prefetched in the background. Messages count as consumed only after `commit` (or `auto_commit`): after
     a crash the group continues from the last commit. A group without a commit starts with the oldest message, so that
     nothing is skipped; with `start="latest"` it reads only messages that are sent from now on. No message that is sent
-    after the constructor returned is missed, unless another member has the queues.
+    after the constructors of all members of the group have returned is missed.
 
     Args:
         group: Name of the consumer group.

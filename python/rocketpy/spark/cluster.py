@@ -78,7 +78,7 @@ def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -
     for topic in topics:
         infos = admin.describe_topic(topic).queues
         if check and not infos and options.topic_pattern is None:
-            raise TopicNotFoundError(f"no broker has queues of the topic now: {topic}", retryable=True)
+            raise TopicNotFoundError(f"topic has no queue at any broker: {topic}", retryable=True)
         if check:
             check_named([info.queue for info in infos], topic, options)
         queues += [info for info in infos if options.assigned is None or _key_in(options.assigned, info.queue)]

@@ -186,7 +186,7 @@ def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
         for topic in options.topics:
             infos = admin.describe_topic(topic).queues
             if not infos:
-                raise TopicNotFoundError(f"no broker has queues of the topic now: {topic}", retryable=True)
+                raise TopicNotFoundError(f"topic has no queue at any broker: {topic}", retryable=True)
             for info in infos:
                 starts[info.queue], ends[info.queue] = info.min_offset, info.max_offset
     return starts, ends
