@@ -11,7 +11,7 @@ import logging
 import pytest
 
 import rocketpy
-from rocketpy import Message, Start
+from rocketpy import Message, Start, store
 from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
 from waiting import wait_until
 
@@ -58,6 +58,24 @@ def test_a_warning_names_its_place_and_its_facts(kept, free_port):
     assert (record.name, record.levelno, record.filename) == ("rocketpy.client", logging.WARNING, "api.rs")
     assert record.getMessage().startswith(f'{UNANSWERED} address="127.0.0.1:{free_port}"')
     assert record.threadName == "rocketpy-logs"
+
+
+def test_a_table_that_is_read_from_its_backup_is_a_warning_of_the_store(tmp_path):
+    handler, logger = Kept(), logging.getLogger("rocketpy.store")
+    logger.addHandler(handler)
+    try:
+        target = tmp_path / "store"
+        store.import_messages([{"topic": "orders", "body": b"x"}], target)
+        table = target / "config" / "topics.json"
+        table.with_name("topics.json.bak").write_bytes(table.read_bytes())
+        table.write_text("{")
+        assert store.import_messages([{"topic": "more", "body": b"x"}], target).new_topics == ("more",)
+        wait_until(lambda: handler.having("using its backup"))
+    finally:
+        logger.removeHandler(handler)
+    [record] = handler.having("using its backup")
+    assert (record.name, record.levelno) == ("rocketpy.store", logging.WARNING)
+    assert str(table) in record.getMessage()
 
 
 def test_a_level_that_is_set_later_works(kept, rocketpy_server):

@@ -15,7 +15,7 @@ use tracing::warn;
 const STEP_MS: i64 = 1000;
 /// Maximum number of steps that are remembered. Records before a forgotten one have the age that the wall clock says.
 const MAX_STEPS: usize = 64;
-/// After a step back by no more the store gives records the time of the last one before it, until the clock has caught up.
+/// Maximum step back after which the store repeats the time of the last record before it, until the clock has caught up.
 const HELD_MS: i64 = 60_000;
 
 /// A reading of both clocks.
@@ -65,24 +65,33 @@ struct Step {
     seen_at_ms: i64,
 }
 
-impl ClockSteps {
-    /// Compares the clocks. `before` and `end` are the ends of the log before and after the clocks were read.
-    pub(crate) fn observe(&self, before: PhysicalOffset, now: Now, end: PhysicalOffset) {
-        let mut state = self.0.lock();
-        let next = before.max(state.end);
-        let sure_end = std::mem::replace(&mut state.end, next);
+impl State {
+    /// Notes a look at the clocks, between two at the end of the log.
+    fn observe(&mut self, before: PhysicalOffset, now: Now, end: PhysicalOffset) {
+        let next = before.max(self.end);
+        let sure_end = std::mem::replace(&mut self.end, next);
         let difference_ms = now.wall_ms - now.steady_ms;
-        let by_ms = difference_ms - state.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
+        let by_ms = difference_ms - self.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
         if by_ms.abs() < STEP_MS || planted::has(Bug::ClockStepMissed) {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
-        state.steps.push_back(Step { sure_end, end, by_ms, seen_at_ms: now.wall_ms });
-        if state.steps.len() > MAX_STEPS {
-            state.steps.pop_front();
+        self.steps.push_back(Step { sure_end, end, by_ms, seen_at_ms: now.wall_ms });
+        if self.steps.len() > MAX_STEPS {
+            self.steps.pop_front();
         }
-        let steps = state.steps.len();
+        let steps = self.steps.len();
         assert!(steps <= MAX_STEPS, "as many steps of the clock are kept as the limit allows: {steps}");
+    }
+}
+
+impl ClockSteps {
+    /// Compares the clocks, one look after the other: the end of the log, the clocks, and the end of the log again.
+    pub(crate) fn observe(&self, look: impl FnOnce() -> (PhysicalOffset, Now, PhysicalOffset)) -> Now {
+        let mut state = self.0.lock();
+        let (before, now, end) = look();
+        state.observe(before, now, end);
+        now
     }
 
     /// When the record at a place was stored, by the wall clock as it is set now; `None` where that clock was ahead at the time, and was set
@@ -117,7 +126,7 @@ mod tests {
         let start_ms = 1_700_000_000_000;
         let observe = |later_ms, ahead_ms, end| {
             let now = Now { wall_ms: start_ms + later_ms + ahead_ms, steady_ms: later_ms };
-            steps.observe(PhysicalOffset(end), now, PhysicalOffset(end));
+            steps.observe(|| (PhysicalOffset(end), now, PhysicalOffset(end)));
         };
         let age_ms = |at, stored_at_ms: i64, later_ms| {
             let wall_ms = start_ms + later_ms;
@@ -143,7 +152,7 @@ mod tests {
         let (steps, hour_ms) = (ClockSteps::default(), 3_600_000);
         for (wall_ms, steady_ms, end) in [(0, 0, 100), (90, 90, 100), (30, 90, 100)] {
             let now = Now { wall_ms: wall_ms * hour_ms, steady_ms: steady_ms * hour_ms };
-            steps.observe(PhysicalOffset(end), now, PhysicalOffset(end));
+            steps.observe(|| (PhysicalOffset(end), now, PhysicalOffset(end)));
         }
         let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 0, 30 * hour_ms);
         assert_eq!(stored_at_ms, Some(-60 * hour_ms), "it is 90 hours old");
@@ -154,7 +163,7 @@ mod tests {
         let steps = ClockSteps::default();
         for (wall_ms, steady_ms, end) in [(100_000, 100_000, 100), (67_000, 102_000, 200)] {
             let end = PhysicalOffset(end);
-            steps.observe(end, Now { wall_ms, steady_ms }, end);
+            steps.observe(|| (end, Now { wall_ms, steady_ms }, end));
         }
         let stored_at_ms = steps.stored_at_ms(PhysicalOffset(150), 99_000, 67_500);
         assert_eq!(stored_at_ms, Some(67_000), "it was stored after the step, or little before");
@@ -167,7 +176,7 @@ mod tests {
         let steps = ClockSteps::default();
         for second in 0..100 {
             let now = Now { wall_ms: second * 1100, steady_ms: second * 1000 };
-            steps.observe(PhysicalOffset(1000), now, PhysicalOffset(1000));
+            steps.observe(|| (PhysicalOffset(1000), now, PhysicalOffset(1000)));
         }
         assert_eq!(steps.stored_at_ms(PhysicalOffset(1), 50_000, 60_000), Some(50_000));
     }

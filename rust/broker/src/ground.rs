@@ -239,9 +239,8 @@ impl<D: Disk> Ground<D> {
 
     /// Reads both clocks, and notes a step of the wall clock.
     pub(crate) fn observe_clock(&self) -> Now {
-        let (before, now) = (self.store.max_physical_offset(), Now::of(&self.store));
-        self.clock_steps.observe(before, now, self.store.max_physical_offset());
-        now
+        let end = || self.store.max_physical_offset();
+        self.clock_steps.observe(|| (end(), Now::of(&self.store), end()))
     }
 
     /// Takes the samples from which rates are computed.

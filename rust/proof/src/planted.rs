@@ -92,6 +92,7 @@ pub const PROOFS: &[Proof] = &[
             (Rule::R4, "it was durably removed"),
             (Rule::R6, "that were durable are rebuilt"),
             (Rule::Alive, "commit log files are missing"),
+            (Rule::C1, "wait for longer than their delay level"),
         ],
     },
     Proof { bug: Bug::NoDirectoryFsync, layer: POWER_CUT, findings: &[(Rule::R9, "was made, and is gone")] },

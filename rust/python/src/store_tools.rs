@@ -15,18 +15,19 @@ use rocketpy_tools::{self as tools, Progress, Selected, Selection, ToolError, Tr
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
-use crate::named;
 use crate::number::body_limits;
+use crate::{logs, named};
 
 /// Interval at which a running tool checks for signals and reports its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a tool without the interpreter lock. Ctrl-C stops it, and so does an error that `progress(done, total)` raises.
+/// Runs a tool without the interpreter lock. Its warnings go to Python's `logging`. Ctrl-C stops it, and so does an error that `progress(done, total)` raises.
 fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(Watch<'_>) -> Result<T, ToolError> + Send,
 ) -> PyResult<T> {
+    logs::start(py)?;
     let mut raised = None;
     let result = py.detach(|| {
         let mut reported_at: Option<Instant> = None; // the first step is reported at once

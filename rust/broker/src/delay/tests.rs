@@ -324,7 +324,7 @@ async fn a_level_is_as_long_as_it_says_while_the_clock_steps_forth_and_back() {
     let observe = |later_ms, ahead_ms| {
         let now = Now { wall_ms: stored_at_ms + later_ms + ahead_ms, steady_ms: later_ms };
         let end = broker.store().max_physical_offset();
-        broker.ground.clock_steps().observe(end, now, end);
+        broker.ground.clock_steps().observe(|| (end, now, end));
     };
     observe(0, 0);
     observe(1000, DAY_MS);

@@ -210,8 +210,8 @@ fn is_committed(store: &Store<impl Disk>, bytes: &Bytes) -> Result<Option<bool>,
     let from_ms = record.born_at_ms.min(record.stored_at_ms).saturating_sub(CLOCKS_DIFFER_MS).max(0);
     let mut is_whole = true;
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
-        // Its copy lies behind the half message, with an earlier time where the clock was set back. Of a copy of the half message that another
-        // broker made, it may lie before.
+        // The committed record follows the half message in the log, with an earlier time where the clock was set back. It may precede a copy of
+        // the half message that Apache's broker stored.
         let found = match store.query_since(topic, key, &limits, from_ms, record.physical_offset) {
             Ok(found) => found,
             Err(StoreError::NoIndex) => return Ok(None),

@@ -274,14 +274,10 @@ impl State {
     }
 
     fn sweep(&mut self, now: Instant) -> bool {
-        self.retain(|_, lock| !lock.is_expired(now))
-    }
-
-    fn retain(&mut self, stays: impl Fn(&MessageQueue, &Lock) -> bool) -> bool {
         let mut is_change = false;
         self.groups.retain(|_, locks| {
             let before = locks.len();
-            locks.retain(|queue, lock| stays(queue, lock));
+            locks.retain(|_, lock| !lock.is_expired(now));
             is_change |= locks.len() != before;
             !locks.is_empty()
         });

@@ -164,8 +164,8 @@ pub(super) fn is_cut_off(earlier: &Earlier, due: &Due) -> bool {
     earlier.cuts().any(|cut| at <= cut.taken && (reached_ms(due, cut.whole_ms), at) < cut.order())
 }
 
-/// How far the deliveries are, in the order of the times, when they have come to a message. One that was taken after its time may be in a
-/// slot that was not whole in memory: there it is passed over until its slot is read, so the time of that counts.
+/// Time that deliveries have reached once this message is delivered. One that was taken after its time may be in a slot that was not whole
+/// in memory: it is passed over until that slot is read, so the slot's time counts.
 pub(super) fn reached_ms(due: &Due, whole_ms: i64) -> i64 {
     match due.unit.slot_ms < whole_ms {
         true => due.due_at_ms,

@@ -321,20 +321,19 @@ pub(crate) fn real<'a>(record: &RecordView<'a>) -> Option<(&'a str, i32)> {
 /// lowered: `timerMaxDelaySec` bounds it.
 fn immunity_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
     let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
-    Some(
-        own_ms(text)
-            .map_or(millis(config.transaction_timeout), |own_ms| own_ms.min(millis(config.max_timer_delay))),
-    )
+    Some(stated_immunity_ms(text).map_or(millis(config.transaction_timeout), |stated_ms| {
+        stated_ms.min(millis(config.max_timer_delay))
+    }))
 }
 
 /// How long a message may be ended without a question; `None` where it does not say. What it says was accepted: a limit that was
 /// lowered since does not bound it.
 pub(crate) fn unasked_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
     let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
-    Some(own_ms(text).unwrap_or(millis(config.transaction_timeout)))
+    Some(stated_immunity_ms(text).unwrap_or(millis(config.transaction_timeout)))
 }
 
-fn own_ms(text: &str) -> Option<i64> {
+fn stated_immunity_ms(text: &str) -> Option<i64> {
     let seconds = text.trim().parse::<i64>().ok().filter(|seconds| *seconds >= 0)?;
     Some(seconds.saturating_mul(1000))
 }

@@ -90,7 +90,7 @@ async fn at(broker: &TestBroker, at_ms: i64) -> Option<i64> {
 async fn at_clocks(broker: &TestBroker, now: Now) -> Option<i64> {
     let (owner, runtime) = (Arc::clone(broker), Handle::current());
     let end = broker.ground.store().max_physical_offset();
-    broker.ground.clock_steps().observe(end, now, end);
+    broker.ground.clock_steps().observe(|| (end, now, end));
     aside(move || round(&owner.transactions, now, &runtime)).await;
     dispatched(broker).await;
     broker.transactions.state.lock().due_at_ms

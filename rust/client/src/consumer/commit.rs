@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::code::response;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
@@ -151,8 +152,7 @@ impl Member {
     /// has lost the last commits, or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
     async fn commit_lost(self: &Arc<Self>, mut lost: Vec<Lost>) -> Result<(), ClientError> {
         lost.retain(|lost| lost.to_commit().is_some());
-        let settled = lost.iter().filter_map(|lost| Some((lost.queue.clone(), lost.to_commit()?))).collect();
-        let (stored, asked) = self.stored_of(settled).await;
+        let (stored, asked) = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
         let offset = |lost: Lost| {
             let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);
             let is_behind = lost.committed < stored && stored < Some(settled);
@@ -176,24 +176,27 @@ impl Member {
         })
     }
 
-    /// The stored offsets of queues that this member has offsets of. A queue whose broker does not answer is left out, and its error
-    /// returned. One whose topic was created again since is left out too. A pull shows that: the question for the offset would tell the
-    /// broker that this member knows the later topic, and its offsets would count there.
-    async fn stored_of(
+    /// The stored offsets. A queue whose broker does not answer is left out, and its error returned.
+    async fn stored(
         self: &Arc<Self>,
-        offsets: BTreeMap<Arc<MessageQueue>, QueueOffset>,
+        queues: impl Iterator<Item = Arc<MessageQueue>>,
     ) -> Answers<Option<QueueOffset>> {
-        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| {
-            let offset = offsets[&queue];
-            async move {
-                if member.commits.local.is_none() && pull::is_sent_back(&member, &queue, offset).await? {
-                    return Ok(None);
-                }
-                member.stored_offset(&queue).await.map(Some)
-            }
+        let ask =
+            |member: Arc<Self>, queue: Arc<MessageQueue>| async move { member.stored_offset(&queue).await };
+        self.of_each(queues, ask).await
+    }
+
+    /// The queues whose broker does not send this member elsewhere, as it does in a topic that was created again. A pull shows that: the
+    /// question for the stored offset would tell the broker that this member knows the later topic, and its offsets would count there.
+    async fn without_moved(
+        self: &Arc<Self>,
+        queues: impl Iterator<Item = Arc<MessageQueue>>,
+    ) -> BTreeSet<Arc<MessageQueue>> {
+        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
+            Ok(member.commits.local.is_none() && pull::is_moved(&member, &queue).await?)
         };
-        let (stored, asked) = self.of_each(offsets.keys().cloned(), ask).await;
-        (stored.into_iter().filter_map(|(queue, stored)| Some((queue, stored?))).collect(), asked)
+        let (moved, _) = self.of_each(queues, ask).await;
+        moved.into_iter().filter(|(_, is_moved)| !is_moved).map(|(queue, _)| queue).collect()
     }
 
     /// The ends of queues. A queue whose broker does not answer is left out, and its error returned.
@@ -302,10 +305,11 @@ impl Member {
         (queue, offset): (Arc<MessageQueue>, QueueOffset),
     ) -> Result<(), ClientError> {
         let result = self.store_offset(&queue, offset).await;
-        let is_refused = matches!(result, Err(ClientError::Refused { .. }));
-        // Who polls commits on demand, and learns it. Handlers that end with messages of an earlier topic have nothing to commit.
-        if is_refused && self.delivery.is_pushed() && pull::is_sent_back(&self, &queue, offset).await? {
-            warn!(group = %self.group, %queue, queue_offset = offset.get(), "the topic was created again, an offset in the earlier one is not committed");
+        // Who polls commits on demand, and learns it. A handler that ends with a message of an earlier topic has nothing to commit.
+        if let Err(ClientError::Refused { code: response::INVALID_PARAMETER, .. }) = &result
+            && self.delivery.is_pushed()
+        {
+            warn!(group = %self.group, %queue, queue_offset = offset.get(), "offset not committed: the broker has moved readers of the queue");
             return Ok(());
         }
         match &result {
@@ -364,7 +368,8 @@ pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) 
     let topics: BTreeSet<_> =
         subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();
     offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
-    let (stored, _) = member.stored_of(offsets.iter().cloned().collect()).await;
+    let here = member.without_moved(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    let (stored, _) = member.stored(here.into_iter()).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
     let (ends, _) = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| ends.get(queue).is_some_and(|end| offset <= end));

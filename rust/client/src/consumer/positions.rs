@@ -63,6 +63,11 @@ impl Positions {
         *self = Self { end, is_reset, ..Self::default() };
     }
 
+    /// The furthest of the offsets, but for the end.
+    pub(super) fn furthest(&self) -> Option<QueueOffset> {
+        self.next_pull.max(self.position).max(self.handed_out).max(self.settled).max(self.committed)
+    }
+
     /// Whether the user may still work on messages.
     pub(super) fn is_in_use(&self) -> bool {
         self.handed_out > self.settled

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
@@ -30,6 +31,8 @@ const FLOW_CONTROL_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
 /// How long a topic may have no route before the user gets an error.
 const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
+/// How far the clocks of a member and its brokers may be apart.
+const CLOCKS_DIFFER_MS: i64 = 60_000;
 /// Smallest number of bytes asked for, even when many queues share the total.
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
@@ -67,7 +70,7 @@ pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
 struct Puller {
     member: Arc<Member>,
     gained: Gained,
-    /// The queue has not had a start yet, and came with the first round: where the group begins at the end, it begins at that of now.
+    /// The queue was assigned in the first round, and its start was not asked for yet: LATEST uses its current end.
     begins_now: bool,
     /// Broker id that the last answer suggested.
     broker_id: u64,
@@ -101,6 +104,7 @@ impl Puller {
                 None
             }
             Err(error) => {
+                self.begins_now = false;
                 if self.failure.failed(Instant::now()) {
                     warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
                 }
@@ -124,7 +128,9 @@ impl Puller {
             _ if is_retry => Start::Earliest,
             Start::Latest if member.group_view.is_new(queue) => Start::Earliest,
             // Its place is lost, as with the store of its broker: what was sent since the member joined must come.
-            Start::Latest if !self.begins_now => Start::Timestamp(member.activity.started_at_ms),
+            Start::Latest if !self.begins_now => {
+                Start::Timestamp(member.activity.started_at_ms - CLOCKS_DIFFER_MS)
+            }
             start => start,
         };
         let offset = match start {
@@ -164,6 +170,10 @@ impl Puller {
         match result {
             Ok(mut answer) => {
                 self.look_for_reset(&mut answer).await;
+                if answer.kind == Kind::Moved && self.member.delivery.needs_locks() {
+                    // A broker that has lost its store does not know the lock. While another member holds it, nothing is taken.
+                    orderly::lock_one(&self.member, self.queue()).await;
+                }
                 self.broker_id = answer.suggested_broker_id;
                 self.no_route_since = None;
                 if self.failure.worked() {
@@ -196,8 +206,12 @@ impl Puller {
             max_messages: config.pull_messages,
             max_bytes: member.pull_bytes(),
             suspend_ms: Some(config.suspend.as_millis() as i64),
+            timeout: config.pull_timeout,
         };
-        ask(member, subscription, self.queue(), asked).await
+        let queue = self.queue();
+        let (address, answer) = ask(member, subscription, queue, asked).await?;
+        let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer);
+        answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
     }
 
     fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {
@@ -270,15 +284,17 @@ struct Asked {
     max_messages: u32,
     max_bytes: u32,
     suspend_ms: Option<i64>,
+    timeout: Duration,
 }
 
+/// Pulls. Returns the broker's address and its answer.
 async fn ask(
     member: &Member,
     subscription: &TopicSubscription,
-    queue: &Arc<MessageQueue>,
+    queue: &MessageQueue,
     asked: Asked,
-) -> Result<Answer, ClientError> {
-    let Asked { offset, broker_id, max_messages, max_bytes, suspend_ms } = asked;
+) -> Result<(String, Command), ClientError> {
+    let Asked { offset, broker_id, max_messages, max_bytes, suspend_ms, timeout } = asked;
     let route = member.client.api().route(&queue.topic).await?;
     let address = route.reading_address(&queue.broker_name, broker_id);
     let address = address.ok_or_else(|| ClientError::broker_not_found(queue))?;
@@ -292,27 +308,36 @@ async fn ask(
         subscription: &subscription.expression,
         expression_type: subscription.expression_type,
     };
-    let answer = member.client.api().pull(address, OPERATION, &pull, member.config.pull_timeout).await?;
-    let answer = decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer);
-    answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
+    let answer = member.client.api().pull(address, OPERATION, &pull, timeout).await?;
+    Ok((address.to_owned(), answer))
 }
 
-/// Whether the broker sends a reader at this offset elsewhere, as in a topic that was created again.
-pub(super) async fn is_sent_back(
-    member: &Member,
-    queue: &Arc<MessageQueue>,
-    offset: QueueOffset,
-) -> Result<bool, ClientError> {
+/// Whether the broker sends this member elsewhere. Pulls at the furthest offset that the member has: at an earlier one the broker might
+/// believe that it has gone back. A member that is sent to where its group was reset goes there: the broker tells that once.
+pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Result<bool, ClientError> {
     let mut subscriptions = member.subscriptions.iter();
-    let Some(subscription) = subscriptions.find(|subscription| *subscription.topic == *queue.topic) else {
-        return Ok(false);
-    };
-    let asked = Asked { offset, broker_id: 0, max_messages: 1, max_bytes: 1, suspend_ms: None };
-    match ask(member, subscription, queue, asked).await {
-        Ok(answer) => Ok(answer.kind == Kind::Moved),
-        Err(ClientError::Refused { .. }) => Ok(false), // such as a topic that may not be read
-        Err(error) => Err(error),
+    let subscription = subscriptions.find(|subscription| *subscription.topic == *queue.topic);
+    let furthest = member.state.lock().furthest(queue);
+    let (Some(subscription), Some(offset)) = (subscription, furthest) else { return Ok(false) };
+    let timeout = member.client.api().timeout();
+    let asked = Asked { offset, broker_id: 0, max_messages: 1, max_bytes: 1, suspend_ms: None, timeout };
+    let (address, answer) = ask(member, subscription, queue, asked).await?;
+    match answer.code {
+        response::PULL_OFFSET_MOVED => {}
+        response::SYSTEM_BUSY
+        | response::FLOW_CONTROL
+        | response::GO_AWAY
+        | response::SERVICE_NOT_AVAILABLE => {
+            return Err(outcome::refused(OPERATION, &address, &answer));
+        }
+        _ => return Ok(false), // the message at the offset, or a topic that may not be read
     }
+    let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
+    let next = answer.pulled.next;
+    if answer.exists && member.stored_offset(queue).await? == Some(next) {
+        member.state.lock().reset(queue, next);
+    }
+    Ok(true)
 }
 
 impl Member {

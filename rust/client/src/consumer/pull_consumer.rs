@@ -60,7 +60,7 @@ impl PullConsumer {
     /// Joins the group and starts pulling. With [`Balance::Assigned`](crate::Balance::Assigned) it joins no group.
     ///
     /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
-    /// `api_timeout` at most: a group whose members have all returned misses no message that is sent after that. Where that takes
+    /// `api_timeout` at most: once the constructors of all members have returned, the group misses no message that is sent after that. Where that takes
     /// longer, as where another member still works on a queue, it is logged.
     ///
     /// # Errors

@@ -298,11 +298,6 @@ impl State {
         if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
-            if is_reset || is_shorter {
-                // A broker that has lost its store, or whose topic was created again, may not know the lock.
-                assigned.locked = None;
-                assigned.changed.notify_one();
-            }
             if is_reset {
                 self.reset(queue, to);
                 return false;
@@ -472,6 +467,11 @@ impl State {
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.at.committed?));
         self.own().filter_map(of).collect()
+    }
+
+    /// The furthest offset that this member has of a queue.
+    pub(crate) fn furthest(&self, queue: &MessageQueue) -> Option<QueueOffset> {
+        self.queues.get(queue).and_then(|assigned| assigned.at.furthest())
     }
 
     /// The offset after the last message handed out, per queue.

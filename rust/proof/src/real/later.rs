@@ -12,7 +12,8 @@ use rocketpy_env::now_ms;
 use rocketpy_model::{Message, property, sys_flag, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    Header, SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
+    CloneGroupOffsetRequestHeader, Header, ResetOffsetRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, SendMessageResponseHeader, UpdateConsumerOffsetRequestHeader,
 };
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
@@ -21,6 +22,7 @@ use rocketpy_remoting as remoting;
 
 use super::load::{Load, RETRY_PAUSE};
 use super::message;
+use crate::checker::Rule;
 use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply, Send};
 use crate::later::{
     ASKED_PRODUCERS, Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic,
@@ -33,6 +35,10 @@ const BODY_BYTES: usize = 200;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Everything that waits comes within this time, once nothing fails any more.
 const ALL_WITHIN: Duration = Duration::from_secs(30);
+/// One in so many messages has as many properties as the broker takes: each later copy of it must still be stored.
+const FULL_IN: u64 = 9;
+/// One in so many requests tries to move offsets by which the broker finds open transactions.
+const HOSTILE_IN: u8 = 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A message that came and may be given back.
@@ -121,6 +127,9 @@ impl Load {
                 2 => (None, self.draw_half(&mut rng)),
                 _ => (None, None),
             };
+            if rng.u8(0..HOSTILE_IN) == 0 {
+                self.move_system_offsets(&caller, &broker, &mut rng).await;
+            }
             let all_well = match (came, half) {
                 (Some(came), _) => self.give_back(&caller, &broker, came).await,
                 (None, Some(half)) => self.decide(&caller, &broker, half).await,
@@ -139,14 +148,16 @@ impl Load {
     async fn send_delayed(&self, caller: &remoting::Client, broker: &str) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let call = Send { not_before_ms: Some(now_ms() + LEVEL_MS), ..call };
-        let command = send_command(&message, 0, &[(property::DELAY, &LEVEL.to_string())]);
+        let wishes = [(property::DELAY, &*LEVEL.to_string())];
+        let command = send_command(call.message, &message, 0, &wishes);
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 
     async fn send_timed(&self, caller: &remoting::Client, broker: &str, due_ms: i64) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let call = Send { not_before_ms: Some(due_ms), ..call };
-        let command = send_command(&message, 0, &[(property::TIMER_DELIVER_MS, &due_ms.to_string())]);
+        let wishes = [(property::TIMER_DELIVER_MS, &*due_ms.to_string())];
+        let command = send_command(call.message, &message, 0, &wishes);
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 
@@ -161,7 +172,7 @@ impl Load {
             (property::PRODUCER_GROUP, producers),
             (property::UNIQUE_KEY, &unique_key(number)),
         ];
-        let command = send_command(&message, sys_flag::TRANSACTION_PREPARED, &wishes);
+        let command = send_command(number, &message, sys_flag::TRANSACTION_PREPARED, &wishes);
         let call = Call::Send(Send { transaction: true, asked_for, ..call });
         let Some(answer) = self.call_later(caller, broker, command, call).await else { return false };
         if !asked_for
@@ -205,6 +216,17 @@ impl Load {
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 
+    async fn move_system_offsets(&self, caller: &remoting::Client, broker: &str, rng: &mut Rng) {
+        let asked = hostile(rng);
+        let code = asked.code;
+        let answer = caller.call(broker, asked, ANSWERED_WITHIN).await;
+        if answer.is_ok_and(|answer| answer.code == response::SUCCESS) {
+            let text =
+                format!("a client moved the offsets of {} (request {code})", system::TRANSACTION_GROUP);
+            self.journal.lock().wrong(Rule::C8, text);
+        }
+    }
+
     /// Makes a call and notes it. Returns the answer of a success; whatever is none is in doubt.
     pub(super) async fn call_later(
         &self,
@@ -231,6 +253,12 @@ impl Load {
             }
             Ok(answer) => {
                 let reason = format!("{}: {}", answer.code, answer.remark.unwrap_or_default());
+                if answer.code == response::MESSAGE_ILLEGAL {
+                    journal.wrong(
+                        Rule::C1,
+                        format!("what waits is within all limits and was rejected: {reason}"),
+                    );
+                }
                 journal.push(Event::Unknown { op, reason });
                 None
             }
@@ -252,11 +280,14 @@ pub(super) const fn is_committed(number: u64) -> bool {
     number % 8 < 4
 }
 
-fn send_command(message: &Message, flags: i32, wishes: &[(&str, &str)]) -> Command {
+fn send_command(number: u64, message: &Message, flags: i32, wishes: &[(&str, &str)]) -> Command {
     let mut properties = Vec::new();
     properties_text::encode(&message.properties, &mut properties);
     for (name, value) in wishes {
         properties_text::push(&mut properties, name, value);
+    }
+    if number.is_multiple_of(FULL_IN) {
+        fill(&mut properties);
     }
     let header = SendMessageRequestHeader {
         producer_group: PRODUCERS,
@@ -276,6 +307,54 @@ fn send_command(message: &Message, flags: i32, wishes: &[(&str, &str)]) -> Comma
     };
     let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
     command.with_body(message.body.to_vec())
+}
+
+/// Adds a property, with which these have as many bytes as the broker takes.
+fn fill(properties: &mut Vec<u8>) {
+    let mut with_name = properties.clone();
+    properties_text::push(&mut with_name, "filler", "");
+    let value = "x".repeat(properties_text::MAX_SENT_BYTES - with_name.len());
+    properties_text::push(properties, "filler", &value);
+    let bytes = properties.len();
+    assert_eq!(bytes, properties_text::MAX_SENT_BYTES, "filled properties are at the limit");
+}
+
+/// A request that would move an offset of the group by which the broker finds open transactions.
+fn hostile(rng: &mut Rng) -> Command {
+    let topic = if rng.bool() { system::HALF_TOPIC } else { system::OP_HALF_TOPIC };
+    let (group, offset) = (system::TRANSACTION_GROUP, rng.i64(0..10_000));
+    match rng.u8(0..3) {
+        0 => Command::request(
+            request::UPDATE_CONSUMER_OFFSET,
+            &UpdateConsumerOffsetRequestHeader {
+                consumer_group: group,
+                topic,
+                queue_id: 0,
+                commit_offset: offset,
+                broker_name: None,
+            },
+        ),
+        1 => Command::request(
+            request::INVOKE_BROKER_TO_RESET_OFFSET,
+            &ResetOffsetRequestHeader {
+                topic,
+                group,
+                timestamp: -1,
+                is_force: Some(true),
+                queue_id: Some(0),
+                offset: Some(offset),
+            },
+        ),
+        _ => Command::request(
+            request::CLONE_GROUP_OFFSET,
+            &CloneGroupOffsetRequestHeader {
+                src_group: PRODUCERS,
+                dest_group: group,
+                topic: Some(topic),
+                offline: None,
+            },
+        ),
+    }
 }
 
 /// Where the record lies that an answer to a send names; an answer to a send-back names none.

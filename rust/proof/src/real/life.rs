@@ -496,10 +496,12 @@ impl<'a> Life<'a> {
         let seen = self.runtime.block_on(async {
             if self.shape.has_later {
                 let broker = server.broker.clone();
+                let standing_by = question::stand_by(self.load.clone(), broker.clone(), true);
                 let answering = question::answer(self.load.clone(), broker, drawn.load.fork(), true);
                 tokio::select! {
                     read = later::read_all(&self.load, client) => read?,
                     () = answering => {}
+                    () = standing_by => {}
                 }
             }
             survey.run(&mut drawn.survey).await

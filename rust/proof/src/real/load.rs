@@ -149,6 +149,7 @@ impl Load {
         if self.has_later {
             tasks.spawn_on(self.clone().send_later(broker.to_owned(), rng.fork()), runtime);
             tasks.spawn_on(question::answer(self.clone(), broker.to_owned(), rng.fork(), false), runtime);
+            tasks.spawn_on(question::stand_by(self.clone(), broker.to_owned(), false), runtime);
         }
         if has_administration {
             let task = self.clone().administrate(client.clone(), broker.to_owned(), rng.fork());

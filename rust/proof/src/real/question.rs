@@ -27,6 +27,16 @@ const HEARTBEAT_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, Default)]
 struct Questions(Mutex<Vec<Half>>);
 
+/// Another producer of the group, which knows none of its transactions.
+#[derive(Debug)]
+struct Silent;
+
+impl remoting::Handler for Silent {
+    fn handle(&self, _connection: &Arc<remoting::Connection>, _request: Command, reply: remoting::Reply) {
+        reply.send_nothing();
+    }
+}
+
 impl remoting::Handler for Questions {
     fn handle(&self, _connection: &Arc<remoting::Connection>, request: Command, reply: remoting::Reply) {
         if request.code == request::CHECK_TRANSACTION_STATE
@@ -53,7 +63,7 @@ pub(super) async fn answer(load: Load, broker: String, mut rng: Rng, lasts: bool
     let mut shown_at = None::<Instant>;
     while lasts || !load.sends_no_more() {
         if shown_at.is_none_or(|at| at.elapsed() > HEARTBEAT_EVERY) {
-            let shown = caller.call(&broker, heartbeat(), ANSWERED_WITHIN).await;
+            let shown = caller.call(&broker, heartbeat("asked-payer"), ANSWERED_WITHIN).await;
             shown_at = shown.is_ok().then(Instant::now);
         }
         let asked = questions.0.lock().pop();
@@ -65,9 +75,19 @@ pub(super) async fn answer(load: Load, broker: String, mut rng: Rng, lasts: bool
     }
 }
 
-fn heartbeat() -> Command {
+/// Belongs to the group as long as [`answer`] does, and answers nothing: the broker has to ask the other one too.
+pub(super) async fn stand_by(load: Load, broker: String, lasts: bool) {
+    let caller = remoting::Client::new(remoting::ClientConfig::default());
+    caller.set_request_handler(Arc::new(Silent));
+    while lasts || !load.sends_no_more() {
+        drop(caller.call(&broker, heartbeat("asked-stranger"), ANSWERED_WITHIN).await);
+        tokio::time::sleep(HEARTBEAT_EVERY).await;
+    }
+}
+
+fn heartbeat(client_id: &str) -> Command {
     let data = HeartbeatData {
-        client_id: "asked-payer".to_owned(),
+        client_id: client_id.to_owned(),
         producer_data_set: [ProducerData { group_name: ASKED_PRODUCERS.to_owned() }].into(),
         ..HeartbeatData::default()
     };

@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use tracing::{Level, Metadata, callsite};
 
 /// The loggers, by index: one for all, and one for each part whose records a user may want alone.
-pub(super) const LOGGERS: [&str; 5] = [
+pub(super) const LOGGERS: [&str; 6] = [
     "rocketpy.client",
     "rocketpy.client.consumer",
     "rocketpy.client.producer",
     "rocketpy.client.admin",
     "rocketpy.client.connection",
+    "rocketpy.store",
 ];
 
 /// Levels of records, with Python's. Python has none below DEBUG, only its number.
@@ -21,15 +22,17 @@ const LEVELS: [(Level, u8); 5] =
 /// How many of [`LEVELS`] each logger wants, from the first on.
 static WANTED: [AtomicUsize; LOGGERS.len()] = [const { AtomicUsize::new(0) }; LOGGERS.len()];
 
-/// The logger of a record; `None` for what is no client's: servers have their own lines.
+/// The logger of a record; `None` for what is neither a client's nor of a store tool: servers have their own lines.
 pub(super) fn logger_of(metadata: &Metadata<'_>) -> Option<usize> {
     let target = metadata.target();
     if target == "rocketpy_remoting::client" {
         return Some(4);
     }
     let mut modules = target.split("::");
-    if modules.next() != Some("rocketpy_client") {
-        return None;
+    match modules.next() {
+        Some("rocketpy_client") => {}
+        Some("rocketpy_tools") => return Some(5),
+        _ => return None,
     }
     match modules.next() {
         Some("consumer") => Some(1),

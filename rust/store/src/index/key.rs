@@ -169,7 +169,7 @@ impl<'a> Wanted<'a> {
         Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms, or_from: None }
     }
 
-    /// Whether records that lie before the end of a part of the log may be wanted for their place.
+    /// Whether records up to this end may be wanted by their offset.
     pub(crate) fn reaches(&self, end: PhysicalOffset) -> bool {
         self.or_from.is_some_and(|from| from <= end)
     }
