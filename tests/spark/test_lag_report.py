@@ -62,6 +62,16 @@ def test_unread_messages_that_go_soon_end_with_a_code(spark, behind, rocketpy_se
     assert [row["queue"].partition("@")[0] for row in rows] == [topic] * len(rows)
 
 
+@pytest.mark.parametrize("option", ["--retention-hours", "--alarm-hours"])
+@pytest.mark.parametrize("hours", ["1e300", "1000001", "1e400", "nan", "-1"])
+def test_hours_that_no_broker_keeps_are_wrong_usage(option, hours, capsys):
+    assert main(["--name-server", "127.0.0.1:1", f"{option}={hours}"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert option in error
+    assert hint.startswith("hint: ")
+
+
 def test_messages_that_went_unread_are_counted(spark, rocketpy_server_factory, tmp_path, capsys):
     server = rocketpy_server_factory(tmp_path / "old", settings={"mappedFileSizeCommitLog": 1 << 20})
     with server.admin() as admin, server.producer("p") as producer:

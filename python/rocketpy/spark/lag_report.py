@@ -3,7 +3,6 @@
 `spark-submit spark/lag_report.py --name-server 127.0.0.1:9876` runs it by itself.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 RETENTION = "retention.hours"
 """Attribute of a topic with its retention time, for RocketPy's brokers."""
+MOST_HOURS = 1_000_000
+"""Maximum of `fileReservedTime` and of the attribute: brokers ignore a larger number."""
 
 NameServer = Annotated[
     str,
@@ -44,10 +45,14 @@ Retention = Annotated[
     typer.Option(
         "--retention-hours",
         min=0.001,
+        max=MOST_HOURS,
         help=f"Retention time of the brokers: their fileReservedTime. A topic's own {RETENTION} overrides it.",
     ),
 ]
-Alarm = Annotated[float, typer.Option("--alarm-hours", min=0, help="Remaining hours below which messages are at risk.")]
+Alarm = Annotated[
+    float,
+    typer.Option("--alarm-hours", min=0, max=MOST_HOURS, help="Remaining hours below which messages are at risk."),
+]
 Queues = Annotated[bool, typer.Option("--queues", help="Print a row for each queue.")]
 
 VERDICT_COLORS = {"ok": GREEN, "at risk": ORANGE, "gone": RED}
@@ -144,17 +149,16 @@ def _facts(admin: Admin, topic: str, retention_hours: float) -> tuple[dict[Messa
 
 
 def _hours(text: str) -> float | None:
-    """Reads an attribute that another program may have written; None if it is not a positive number.
+    """Reads an attribute as brokers do: whole hours from 1 to 1,000,000; None for anything else.
 
     Examples:
-        >>> _hours("13"), _hours("nan"), _hours("1e400"), _hours("soon"), _hours("")
-        (13.0, None, None, None, None)
+        >>> _hours("13"), _hours("1000000"), _hours("1000001"), _hours("1e5"), _hours("-2"), _hours("soon"), _hours("")
+        (13.0, 1000000.0, None, None, None, None, None)
     """
-    try:
-        hours = float(text)
-    except ValueError:
+    digits = text.removeprefix("+")
+    if len(text) > len(str(MOST_HOURS)) or not (digits.isascii() and digits.isdigit()):
         return None
-    return hours if 0 < hours < math.inf else None
+    return float(digits) if 0 < int(digits) <= MOST_HOURS else None
 
 
 def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]) -> list[Behind]:
