@@ -1,10 +1,16 @@
 """Values that another client or broker may have stored: times, tags, keys, doubled properties, charsets, nulls.
 
+`foreign_messages` has one message for each value, `drawn_messages` has combinations from the seed of the run. Readers
+are compared with `expected`, by `of_message` and `of_row`.
+
 `send_foreign` sends them to a real broker as raw bytes, because no client of ours would. `patch_times` writes times
 into the log of a stopped store, because a broker stores its own clock.
 """
 
 import contextlib
+import datetime
+import os
+import random
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +19,7 @@ from pathlib import Path
 from wire import OK, Raw, give_up, request
 
 import rocketpy
+from seeds import VARIABLE
 
 SEND_BATCH = 320
 UNKNOWN_TIMES = {
@@ -75,6 +82,117 @@ def foreign_messages() -> list[Foreign]:
         Foreign("binary_body", body=bytes(range(256)), flag=-1),
     ]
     return found
+
+
+DRAWN = 24
+"""Number of drawn messages in each run."""
+NAMES: tuple[str | bytes, ...] = ("p", "q", "r\x00", "ü", " ", "null", b"\xe4", b"\xe5", "", "a\tb", "TAGS", "KEYS")
+CHARSETS = ("utf-8", "latin-1", "gb18030", "utf-16-le", "shift-jis", "cp1252")
+BYTES = (b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\xff\xfe", b"\x00", b"\x1b[2J", b"\r\n", b"\xef\xbb\xbf")
+"""A surrogate, a part of a character, an overlong form, a byte order mark, and what terminals obey."""
+BODIES = (b" ", b"{}", b"null", b'{"a": 1e400}', b"\xff\x00\n", "grün".encode("latin-1"), b"NaN")
+
+
+def drawn_messages(seed: str | None = None) -> list[Foreign]:
+    """Combinations of the same kinds of values, other ones in each run; names have the seed.
+
+    Args:
+        seed: Default: that of the run (`seeds`).
+    """
+    seed = os.environ[VARIABLE] if seed is None else seed
+    chance = random.Random(f"{seed} foreign")
+    return [
+        Foreign(
+            f"drawn_{number}_of_seed_{seed}",
+            b"".join(drawn_property(chance) for _ in range(chance.randrange(9))),
+            born_at_ms=drawn_time(chance),
+            body=chance.choice(BODIES),
+            flag=chance.choice((0, 1, -1, 2**31 - 1, -(2**31))),
+        )
+        for number in range(DRAWN)
+    ]
+
+
+def drawn_time(chance: random.Random) -> int:
+    """A time of the table, a neighbour of one, or any number of 64 bits."""
+    near = chance.choice([*UNKNOWN_TIMES.values(), *KNOWN_TIMES.values()]) + chance.randrange(-1, 2)
+    return max(-(2**63), min(chance.choice((near, chance.getrandbits(64) - 2**63)), 2**63 - 1))
+
+
+def drawn_property(chance: random.Random) -> bytes:
+    """A property as stored, mostly a whole one; the table's values are joined to new ones."""
+    name = chance.choice(NAMES)
+    whole = pairs((name, drawn_value(chance)))
+    return chance.choice((whole, whole, whole, whole, pairs((name, "")), pairs((name, b""))[:-2] + b"\x02", b"\x02"))
+
+
+def drawn_value(chance: random.Random) -> bytes:
+    """Values of the table in some charsets, with separators between them."""
+    text = ("null", "None", "a\x01b", "漢 字", *TAGS, *KEYS.values())
+    parts = [chance.choice(text).encode(chance.choice(CHARSETS), "ignore") for _ in range(chance.randrange(3))]
+    parts.insert(chance.randrange(len(parts) + 1), chance.choice((b"", *BYTES)))
+    return chance.choice((b"", b" ", b"\t", b"||")).join(parts).replace(b"\x02", b"")
+
+
+def moment(at_ms: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=at_ms)
+
+
+def decoded(text: bytes) -> dict[str, str]:
+    """Properties as Apache's clients read them: other bytes than UTF-8 replaced, empty ones left out, the last wins."""
+    found = [piece.split("\x01", 1) for piece in text.decode(errors="replace").split("\x02")]
+    return {piece[0]: piece[1] for piece in found if len(piece) == 2 and all(piece)}
+
+
+READ = ("tag", "keys", "properties", "born_at", "born_at_ms", "flag", "body")
+COLUMNS = ["msg_id", *READ, "stored_at", "stored_at_ms"]
+
+
+def expected(one: Foreign) -> dict[str, object]:
+    """What every reader finds in a message."""
+    properties = decoded(one.properties)
+    return {
+        "tag": properties.get("TAGS"),
+        "keys": [key for key in properties.get("KEYS", "").split(" ") if key],
+        "properties": properties,
+        "born_at": moment(one.born_at_ms) if 0 <= one.born_at_ms <= KNOWN_TIMES["year_9999"] else None,
+        "born_at_ms": one.born_at_ms,
+        "flag": one.flag,
+        "body": one.body,
+    }
+
+
+SYSTEM = {"UNIQ_KEY", "WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
+SYSTEM |= {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON"}
+
+
+def own(properties: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in SYSTEM}
+
+
+def of_message(message: rocketpy.ReceivedMessage) -> dict[str, object]:
+    """What a message has."""
+    repr(message)
+    facts = {name: getattr(message, name) for name in READ}
+    return facts | {"keys": list(message.keys), "properties": own(message.properties)}
+
+
+def of_row(row: dict[str, object]) -> dict[str, object]:
+    """What a row with `COLUMNS` has."""
+    keys = [key for key in (row["keys"] or "").split(" ") if key]
+    properties = row["properties"]
+    return {name: row[name] for name in READ} | {
+        "keys": keys,
+        "properties": own(dict(properties)),
+        "body": bytes(row["body"]),
+    }
+
+
+def assert_read(found: dict[str, dict[str, object]], facts: dict[str, dict[str, object]]) -> None:
+    """Compares what a reader found with what it should, by message id."""
+    assert found.keys() == facts.keys()
+    for msg_id, one in facts.items():
+        assert found[msg_id] == one, msg_id
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Foreign values (`foreign.py`) before every reader, command and job: all read the same, and nothing stops at one."""
+"""Foreign values (`foreign.py`) before Spark, every command and every job: all read the same, and nothing stops."""
 
 import contextlib
 import datetime
@@ -12,11 +12,17 @@ import rocketpy
 import rocketpy.store
 import spark_jobs
 from foreign import (
-    KNOWN_TIMES,
+    COLUMNS,
+    READ,
     UNKNOWN_TIMES,
     Foreign,
+    assert_read,
+    expected,
     foreign_messages,
     foreign_server,
+    of_message,
+    of_row,
+    own,
     pairs,
     patch_times,
     send_foreign,
@@ -31,8 +37,6 @@ TOPIC, GROUP, TARGET, REPLAYED = "foreign", "foreign-group", "foreign-target", "
 LETTERS = f"%DLQ%{GROUP}"
 TRACES, TRACED = "foreign-traces", "FOREIGN-TRACED"
 MESSAGES = foreign_messages()
-READ = ("tag", "keys", "properties", "born_at", "born_at_ms", "flag", "body")
-COLUMNS = ["msg_id", *READ, "stored_at", "stored_at_ms"]
 
 
 @pytest.fixture(scope="module")
@@ -60,73 +64,7 @@ def trace(at_ms: int) -> str:
     return "".join("\x01".join(map(str, record)) + "\x02" for record in (sent, began))
 
 
-def decoded(text: bytes) -> dict[str, str]:
-    """Properties as Apache's clients read them: other bytes than UTF-8 replaced, empty ones left out, the last wins."""
-    found = [piece.split("\x01", 1) for piece in text.decode(errors="replace").split("\x02")]
-    return {piece[0]: piece[1] for piece in found if len(piece) == 2 and all(piece)}
-
-
-def moment(at_ms: int) -> datetime.datetime:
-    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=at_ms)
-
-
-def expected(one: Foreign) -> dict[str, object]:
-    properties = decoded(one.properties)
-    return {
-        "tag": properties.get("TAGS"),
-        "keys": [key for key in properties.get("KEYS", "").split(" ") if key],
-        "properties": properties,
-        "born_at": None if one.born_at_ms in UNKNOWN_TIMES.values() else moment(one.born_at_ms),
-        "born_at_ms": one.born_at_ms,
-        "flag": one.flag,
-        "body": one.body,
-    }
-
-
 EXPECTED = {one.msg_id: expected(one) for one in MESSAGES}
-SYSTEM = {"UNIQ_KEY", "WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
-SYSTEM |= {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON"}
-
-
-def own(properties: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name not in SYSTEM}
-
-
-def of_message(message: rocketpy.ReceivedMessage) -> dict[str, object]:
-    repr(message)
-    facts = {name: getattr(message, name) for name in READ}
-    return facts | {"keys": list(message.keys), "properties": own(message.properties)}
-
-
-def of_row(row: dict[str, object]) -> dict[str, object]:
-    keys = [key for key in (row["keys"] or "").split(" ") if key]
-    properties = row["properties"]
-    return {name: row[name] for name in READ} | {
-        "keys": keys,
-        "properties": own(dict(properties)),
-        "body": bytes(row["body"]),
-    }
-
-
-def by_consumer(server, _spark):
-    with server.consumer("foreign-reader", TOPIC, start="earliest") as consumer:
-        found = {}
-        while len(found) < len(MESSAGES):
-            found |= {message.msg_id: of_message(message) for message in consumer.poll(timeout=20)}
-        return found
-
-
-def by_reader(server, _spark):
-    with server.admin() as admin:
-        (queue,) = admin.queues(TOPIC)
-    with rocketpy.RangeReader(queue, 0, len(MESSAGES), name_servers=server.name_server) as reader:
-        return {message.msg_id: of_message(message) for messages in reader.messages() for message in messages}
-
-
-def by_arrow(server, _spark):
-    batches = rocketpy.store.records(server.path, topics=[TOPIC], columns=COLUMNS)
-    rows = [row for batch in batches for row in pyarrow_batch(batch).to_pylist()]
-    return {row["msg_id"]: of_row(row) for row in rows}
 
 
 def by_spark(**door):
@@ -145,9 +83,6 @@ def by_spark(**door):
 
 
 READERS = {
-    "consumer": by_consumer,
-    "range_reader": by_reader,
-    "arrow": by_arrow,
     "spark_path": by_spark(path="path"),
     "spark_cluster": by_spark(name_server="name_server"),
 }
@@ -155,19 +90,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_reads_foreign_values_the_same(server, spark, reader):
-    found = READERS[reader](server, spark)
-    assert found.keys() == EXPECTED.keys()
-    for msg_id, facts in EXPECTED.items():
-        assert found[msg_id] == facts, msg_id
-
-
-def test_the_range_of_times_is_that_of_the_native_module():
-    """Both ends of the range, and the numbers beside them."""
-    from rocketpy.base.instant import CALENDAR_MS, datetime_of
-
-    assert all((at_ms in CALENDAR_MS) is (name in KNOWN_TIMES) for name, at_ms in (UNKNOWN_TIMES | KNOWN_TIMES).items())
-    assert CALENDAR_MS[-1] == KNOWN_TIMES["year_9999"]
-    assert (datetime_of(CALENDAR_MS[-1] + 1), datetime_of(-1)) == (None, None)
+    assert_read(READERS[reader](server, spark), EXPECTED)
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
