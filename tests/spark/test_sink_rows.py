@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from rocketpy.spark.sink.rows import READ_BEFORE, Place, RowMaker, WriteError
+from rocketpy.spark.sink.rows import READ_BEFORE, ROW_PROPERTY, Place, RowMaker, WriteError
 
 BODIES = ("body", pa.array([b"x"]))
 
@@ -56,3 +56,24 @@ def test_the_hint_on_reserved_properties_belongs_to_rows_that_have_them():
     with pytest.raises(WriteError, match="reserved for the system") as refused:
         made(BODIES, properties("reserved for the system\x01", "v"))
     assert refused.value.hint != READ_BEFORE
+
+
+def test_a_row_that_was_read_keeps_what_rules_of_new_messages_reject():
+    properties = [("UNIQ_KEY", "7F"), ("TAGS", " x "), ("KEYS", "a\tb  c"), ("p", "a\x01b")]
+    columns = [BODIES, ("properties", pa.array([properties], pa.map_(pa.string(), pa.string())))]
+
+    def message(*more):
+        batch = pa.RecordBatch.from_arrays(
+            [one for _, one in [*columns, *more]], [name for name, _ in [*columns, *more]]
+        )
+        (row,) = RowMaker(Place("w", 0, 0), {"topic": "t"}, with_ids=True, drops_reserved=True).rows(batch)
+        return row.message
+
+    for more in ([], [("tag", pa.array([" x "])), ("keys", pa.array(["a\tb  c"]))]):
+        copy = message(*more)
+        own = {name: value for name, value in copy.properties.items() if name != ROW_PROPERTY}
+        assert (copy.tag, copy.keys, own["p"]) == (" x ", ("a\tb", "c"), "a\x01b")
+        assert "UNIQ_KEY" not in own
+        assert ROW_PROPERTY in copy.properties
+    with pytest.raises(WriteError, match="row 0 of partition 0"):
+        message(("tag", pa.array([" y "])))

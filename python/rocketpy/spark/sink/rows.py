@@ -11,6 +11,7 @@ from rocketpy._rocketpy import is_reserved_property, split_keys
 from rocketpy.base.instant import datetime_of
 from rocketpy.errors import InvalidArgumentError, RocketPyError
 from rocketpy.message import Message
+from rocketpy.producing.copies import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,24 +123,29 @@ class RowMaker:
                 if topic is None:
                     raise ValueError("its topic is null")
                 properties = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
+                copied: dict[str, str] | None = None
                 if properties and self._drops_reserved:
+                    copied = copied_names(properties, tag, keys, order_key)
                     tag, keys, order_key = taken_over(properties, tag, keys, order_key)
                 row_id = None
                 if self._with_ids:
                     row_id = self._id(content, fields, sorted(properties.items()) if properties else None)
                     properties = properties or {}
                     properties[ROW_PROPERTY] = row_id
-                message = Message(
-                    topic,
-                    content,
-                    tag=tag,
-                    keys=split_keys(keys) if keys.__class__ is str else keys,
-                    order_key=order_key,
-                    properties=properties,
-                    delay_level=level,
-                    deliver_at=None if at is None else delivery_time(at),
-                    delay=delay,
-                )
+                if copied is not None and level is None and at is None and delay is None:
+                    message = copy_of(topic, content, 0, {**(properties or {}), **copied}, defaults={})
+                else:
+                    message = Message(
+                        topic,
+                        content,
+                        tag=tag,
+                        keys=split_keys(keys) if keys.__class__ is str else keys,
+                        order_key=order_key,
+                        properties=properties,
+                        delay_level=level,
+                        deliver_at=None if at is None else delivery_time(at),
+                        delay=delay,
+                    )
                 add(Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id))
         except (RocketPyError, TypeError, ValueError) as error:
             hint = error.hint if isinstance(error, RocketPyError) else None
@@ -172,6 +178,33 @@ class RowMaker:
         earlier = self._seen.get(row_id, 0)
         self._seen[row_id] = earlier + 1
         return f"{row_id}.{earlier}" if earlier else row_id
+
+
+def copied_names(
+    properties: Mapping[str, str], tag: str | None, keys: Any, order_key: str | None
+) -> dict[str, str] | None:
+    """Returns the stored tag, keys and order key of a row that was read; None where a column or option changes one.
+
+    Rules of new messages do not apply to such a row: a foreign producer may have stored a tag that `Message` rejects.
+
+    Args:
+        properties: Properties of the row. Those of a row that was read have reserved names.
+        tag: Tag of the row; None for that of the properties.
+        keys: Keys of the row; None for those of the properties.
+        order_key: Order key of the row; None for that of the properties.
+
+    Examples:
+        >>> copied_names({"TAGS": " x ", "KEYS": "k"}, None, "k", None)
+        {'TAGS': ' x ', 'KEYS': 'k'}
+        >>> copied_names({"TAGS": " x "}, "y", None, None), copied_names({"color": "red"}, None, None, None)
+        (None, None)
+    """
+    given = (("TAGS", tag), ("KEYS", keys), (ORDER_KEY, order_key))
+    if any(value is not None and value != properties.get(name) for name, value in given):
+        return None
+    if not any(is_reserved_property(name) for name in properties):
+        return None
+    return {name: properties[name] for name, _ in given if name in properties}
 
 
 def taken_over(
