@@ -4,8 +4,12 @@ import contextlib
 import datetime
 import io
 import json
+import subprocess
+import sys
+import tempfile
 
 import pytest
+from deltalake import DeltaTable
 from wire import give_up
 
 import rocketpy
@@ -30,7 +34,7 @@ from foreign import (
 from rocketpy.base.arrow import pyarrow_batch
 from rocketpy.cli.app import run
 from rocketpy.spark import audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
-from rocketpy.spark.archive.job import ArchiveJob, ArchiveOptions
+from rocketpy.spark.archive.job import ArchiveFormat, ArchiveJob, ArchiveOptions
 from waiting import wait_for_files
 
 TOPIC, GROUP, TARGET, REPLAYED = "foreign", "foreign-group", "foreign-target", "foreign-replayed"
@@ -71,13 +75,32 @@ def by_spark(**door):
     def read(server, spark):
         options = {name: str(getattr(server, attribute)) for name, attribute in door.items()}
         frame = spark.read.format("rocketpy").options(topic=TOPIC, columns=",".join(COLUMNS), **options).load()
-        rows = {}
-        for row in frame.collect():
-            facts = row.asDict()
-            if facts["born_at"] is not None:
-                facts["born_at"] = facts["born_at"].astimezone(datetime.UTC)
-            rows[facts["msg_id"]] = of_row(facts)
-        return rows
+        return by_id(frame.collect())
+
+    return read
+
+
+def by_id(rows):
+    found = {}
+    for facts in (row.asDict() for row in rows):
+        if facts["born_at"] is not None:
+            facts["born_at"] = facts["born_at"].astimezone(datetime.UTC)
+        found[facts["msg_id"]] = of_row(facts)
+    return found
+
+
+def by_stream(**door):
+    """A stream that reads what is there, in batches, and ends."""
+
+    def read(server, spark):
+        options = {name: str(getattr(server, attribute)) for name, attribute in door.items()}
+        rows = []
+        with tempfile.TemporaryDirectory() as checkpoint:
+            frame = spark.readStream.format("rocketpy").options(topic=TOPIC, columns=",".join(COLUMNS), **options)
+            writer = frame.load().writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+            query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+            assert query.awaitTermination(300)
+        return by_id(rows)
 
     return read
 
@@ -85,6 +108,8 @@ def by_spark(**door):
 READERS = {
     "spark_path": by_spark(path="path"),
     "spark_cluster": by_spark(name_server="name_server"),
+    "stream_path": by_stream(path="path"),
+    "stream_cluster": by_stream(name_server="name_server"),
 }
 
 
@@ -190,13 +215,16 @@ def test_a_trace_of_any_times_is_read(server):
     assert (code, "stored" in out) == (0, True), err
 
 
-def test_an_archive_holds_every_message(server, spark, tmp_path):
-    options = ArchiveOptions(str(tmp_path / "out"), (TOPIC,), path=str(server.path), columns=tuple(COLUMNS))
+@pytest.mark.parametrize("format", ArchiveFormat)
+def test_an_archive_holds_every_message(server, spark, tmp_path, format):
+    out = tmp_path / "out"
+    options = ArchiveOptions(str(out), (TOPIC,), path=str(server.path), columns=tuple(COLUMNS), format=format)
     assert ArchiveJob(spark, options, lambda _line: None).run().rows == len(MESSAGES)
-    rows = {row.msg_id: row.asDict() for row in spark.read.parquet(options.out).collect()}
-    assert {msg_id: (row["born_at"] is None, row["born_at_ms"]) for msg_id, row in rows.items()} == {
-        msg_id: (facts["born_at"] is None, facts["born_at_ms"]) for msg_id, facts in EXPECTED.items()
-    }
+    if format is ArchiveFormat.PARQUET:
+        found = by_id(spark.read.parquet(options.out).collect())
+    else:
+        found = {row["msg_id"]: of_row(row) for row in DeltaTable(options.out).to_pyarrow_table().to_pylist()}
+    assert_read(found, EXPECTED)
 
 
 MARKS = {"rocketpyOriginMsgId", "rocketpyOriginTopic", "rocketpyResentFrom"}
@@ -320,3 +348,21 @@ def test_store_times_that_are_not_times_stop_nothing(spark, capsys, tmp_path):
         while len(messages) <= len(times):
             messages += consumer.poll(timeout=20)
         assert [message.stored_at for message in messages][:-1] == [None] * len(times)
+
+
+@pytest.mark.parametrize("streams", [">/dev/full", ">&-"])
+def test_a_job_whose_standard_output_cannot_be_written_is_an_error(server, streams):
+    """A dry run, so that no session starts."""
+    job = [sys.executable, "-m", "rocketpy.spark.audit", "--dry-run", "--topic", TOPIC, "--path", str(server.path)]
+    ended = subprocess.run(
+        ["bash", "-c", f'"$@" {streams}', "-", *job], capture_output=True, text=True, timeout=300, check=False
+    )
+    check_lost_output(ended.returncode, ended.stderr)
+
+
+def check_lost_output(code: int, error: str) -> None:
+    assert code == 5, error
+    assert "error: cannot write standard output: " in error
+    assert error.count("error: ") == error.count("hint: ") == 1, error
+    assert "Traceback" not in error
+    assert "Exception ignored" not in error
