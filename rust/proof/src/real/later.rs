@@ -311,9 +311,9 @@ fn send_command(number: u64, message: &Message, flags: i32, wishes: &[(&str, &st
 
 /// Adds a property, with which these have as many bytes as the broker takes.
 fn fill(properties: &mut Vec<u8>) {
-    let mut with_name = properties.clone();
-    properties_text::push(&mut with_name, "filler", "");
-    let value = "x".repeat(properties_text::MAX_SENT_BYTES - with_name.len());
+    let mut with_one = properties.clone();
+    properties_text::push(&mut with_one, "filler", "x");
+    let value = "x".repeat(properties_text::MAX_SENT_BYTES + 1 - with_one.len());
     properties_text::push(properties, "filler", &value);
     let bytes = properties.len();
     assert_eq!(bytes, properties_text::MAX_SENT_BYTES, "filled properties are at the limit");
