@@ -11,7 +11,7 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
-use super::{Delays, LEVELS, Misdated, State};
+use super::{Delays, LEVELS, State};
 use crate::metrics::Metric;
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
@@ -202,7 +202,7 @@ fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -
 /// no step is known, waits for its level from now on and no longer: it would keep back all behind it.
 fn due(
     delays: &Delays<impl Disk>,
-    misdated: &mut Option<Misdated>,
+    misdated: &mut Option<i64>,
     level: usize,
     at: PhysicalOffset,
     due_at_ms: i64,
@@ -217,12 +217,8 @@ fn due(
             stored_at_ms + level_ms
         }
         None if due_at_ms <= latest_ms + CLOCK_STEP_MS => due_at_ms,
-        None => {
-            let known = misdated.filter(|known| at < known.end);
-            let end = known.map_or_else(|| delays.store().max_physical_offset(), |known| known.end);
-            let due_at_ms = known.map_or(latest_ms, |known| known.due_at_ms.min(latest_ms));
-            misdated.insert(Misdated { due_at_ms, end }).due_at_ms
-        }
+        // Messages behind it, of that time too, come with it.
+        None => *misdated.insert(misdated.map_or(latest_ms, |known_ms| known_ms.min(latest_ms))),
     }
 }
 

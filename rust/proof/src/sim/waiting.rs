@@ -63,7 +63,7 @@ impl Run {
         end: CrashKind,
     ) -> bool {
         let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
-        self.clients.levels.begin_life(store.max_physical_offset().get());
+        self.clients.levels.has_unseen_step = false; // its start reads both clocks
         let opened = SteppedBroker::open(store, config).map_err(|error| error.to_string());
         let broker = opened.and_then(|broker| {
             let topics = [TOPIC.to_owned(), retry_topic(), dead_topic()];
@@ -82,7 +82,6 @@ impl Run {
         let is_last = !self.has_more_lives;
         for _ in 0..steps {
             self.step_waiting(store, &broker);
-            self.note_levels(store);
             self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
             if self.is_broken() {
                 return false;
@@ -251,14 +250,10 @@ impl Run {
         }
     }
 
-    /// The earliest time of a copy that waits for a level from now on. With a wall clock that is set the monotonic one counts, for the copy
-    /// too.
+    /// The earliest time of a copy that waits for a level from now on. Stored times say nothing once the wall clock is set.
     fn level_ends_at(&mut self, now_ms: i64, message: u64, is_retry: bool) -> i64 {
-        if !self.plan.sets_clock {
-            return now_ms + LEVEL_MS;
-        }
         self.clients.levels.sent(message, is_retry);
-        self.steady_ms() + LEVEL_MS
+        if self.plan.sets_clock { 0 } else { now_ms + LEVEL_MS }
     }
 
     /// Gives something back that came: a message gets a retry, a retry becomes a dead letter.
@@ -322,7 +317,6 @@ impl Run {
 
     /// Reads everything that came.
     fn read_waiting(&mut self, store: &Store<SimDisk>) {
-        self.note_levels(store);
         let op = self.begin(Call::ReadLater);
         let mut arrivals = Vec::new();
         for topic in [TOPIC.to_owned(), retry_topic(), dead_topic()] {
@@ -336,9 +330,7 @@ impl Run {
                         arrivals.extend(views.map(|view| {
                             let times = view.reconsume_times.cast_unsigned();
                             let delivery = Delivery { times, ..delivery(&view, true) };
-                            let at = view.physical_offset.get();
-                            let steady_ms = self.clients.levels.stored_at_ms(delivery.message, times, at);
-                            (steady_ms.unwrap_or(view.stored_at_ms), delivery)
+                            (view.stored_at_ms, delivery)
                         }));
                     }
                     other => {
