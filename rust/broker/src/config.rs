@@ -181,8 +181,6 @@ pub struct BrokerConfig {
     pub max_timer_delay: Duration,
     /// `recallMessageEnable`, default true (Apache: false): whether a message that waits for its time may be recalled.
     pub recalls: bool,
-    /// `enableMixedMessageType`, default false: whether a topic may have the label MIXED.
-    pub mixed_topics: bool,
     /// `storeReplyMessageEnable`, default true: whether replies are stored, besides being pushed to their clients.
     pub store_replies: bool,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
@@ -258,7 +256,6 @@ impl Default for BrokerConfig {
             transaction_check_max: 15,
             max_timer_delay: Duration::from_secs(259_200),
             recalls: true,
-            mixed_topics: false,
             store_replies: true,
             client_expiry: Duration::from_secs(120),
             max_transfer_bytes: 1 << 20,

@@ -9,7 +9,7 @@ use rocketpy_model::TopicConfig;
 use rocketpy_protocol::body::TopicConfigFile;
 
 use crate::config_file::ConfigFile;
-use crate::{BrokerConfig, BrokerError, FlushMode};
+use crate::{BrokerError, FlushMode};
 
 /// Hours for which the messages of the topic stay readable; 0 or none: as long as the log has them.
 const RETENTION_HOURS: &str = "retention.hours";
@@ -25,14 +25,15 @@ const WANTED: &str = "use +queue.type=SimpleCQ, +cleanup.policy=DELETE, +message
 ///
 /// # Errors
 /// What the broker lacks, for a person.
-pub(crate) fn check(name: &str, value: &str, config: &BrokerConfig) -> Result<(), &'static str> {
+pub(crate) fn check(name: &str, value: &str) -> Result<(), &'static str> {
     match (name, value) {
         ("queue.type", "SimpleCQ") | ("cleanup.policy", "DELETE") => Ok(()),
         ("queue.type", "BatchCQ") => Err("batch consume queues are not supported"),
         ("cleanup.policy", "COMPACTION") => Err("compaction is not supported, use +retention.hours=HOURS"),
         ("message.type", "NORMAL" | "FIFO" | "DELAY" | "TRANSACTION" | "UNSPECIFIED") => Ok(()),
-        ("message.type", "MIXED") if config.mixed_topics => Ok(()),
-        ("message.type", "MIXED") => Err("MIXED requires enableMixedMessageType=true"),
+        ("message.type", "MIXED") => {
+            Err("MIXED requires enableMixedMessageType=true, which is not supported")
+        }
         ("message.type", "PRIORITY") => Err("queues with priorities are not supported"),
         ("message.type", "LITE") => Err("lite topics are not supported"),
         (RETENTION_HOURS, _) if hours(value).is_some() => Ok(()),
@@ -105,11 +106,8 @@ mod tests {
             ("queue.type", "BatchCQ"),
             ("x", "y"),
         ] {
-            assert!(check(name, value, &BrokerConfig::default()).is_err(), "{name}={value}");
+            assert!(check(name, value).is_err(), "{name}={value}");
         }
-        let config = BrokerConfig::default();
-        assert!(
-            check(RETENTION_HOURS, "0", &config).is_ok() && check(FLUSH_TYPE, "ASYNC_FLUSH", &config).is_ok()
-        );
+        assert!(check(RETENTION_HOURS, "0").is_ok() && check(FLUSH_TYPE, "ASYNC_FLUSH").is_ok());
     }
 }

@@ -21,7 +21,7 @@ use crate::operation::topic::{self, AttributeChange};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
 use crate::table::topic::{MAX_QUEUES, TopicTable};
-use crate::{BrokerConfig, topic_attribute};
+use crate::topic_attribute;
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
@@ -29,8 +29,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let changed = wanted.and_then(|header| {
         topic::check_own(&desk.ground, header.topic)?;
         let wanted = wanted_topic(&header)?;
-        let changes = attribute_changes(header.attributes.unwrap_or_default(), &desk.ground.config())?;
-        topic::put(&desk.ground, wanted, &changes)
+        topic::put(&desk.ground, wanted, &attribute_changes(header.attributes.unwrap_or_default())?)
     });
     let changed = match changed {
         Ok(changed) => changed,
@@ -92,18 +91,18 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 const MAX_ATTRIBUTE_CHANGES: usize = 64;
 
 /// Reads changes such as `+name=value,-name`.
-fn attribute_changes<'a>(text: &'a str, config: &BrokerConfig) -> Result<Vec<AttributeChange<'a>>, Refusal> {
+fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
     if text.split(',').nth(MAX_ATTRIBUTE_CHANGES).is_some() {
         let (field, wanted) = ("attributes", "at most 64 changes");
         return Err(Refusal::Value { field, wanted, value: format!("{} bytes", text.len()) });
     }
     let change = |part| {
-        let part: &'a str = part;
+        let part: &str = part;
         if let Some(name) = part.strip_prefix('-') {
             return Ok((name, None));
         }
         let (name, value) = part.strip_prefix('+').and_then(|pair| pair.split_once('=')).unwrap_or_default();
-        match topic_attribute::check(name, value, config) {
+        match topic_attribute::check(name, value) {
             Ok(()) => Ok((name, Some(value))),
             Err(why) => Err(Refusal::Attribute { attribute: part.to_owned(), why }),
         }

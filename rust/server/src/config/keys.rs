@@ -157,8 +157,6 @@ pub const KEYS: &[Key] = keys! {
         "clusterTopicEnable" = Switch => [broker.cluster_topic];
         /// Whether a topic with the name of the broker exists.
         "brokerTopicEnable" = Switch => [broker.broker_topic];
-        /// Whether a topic may have the label MIXED (`+message.type=MIXED`). Topics take messages of every type, whatever their label.
-        "enableMixedMessageType" = Switch => [broker.mixed_topics], changeable;
         /// Whether the broker advises clients to trace their messages.
         "traceOn" = Switch => [broker.trace_on];
         /// Whether the trace topic exists.
