@@ -189,7 +189,7 @@ def of_row(row: dict[str, object]) -> dict[str, object]:
 
 
 def assert_read(found: dict[str, dict[str, object]], facts: dict[str, dict[str, object]]) -> None:
-    """Compares what a reader found with what it should, by message id."""
+    """Compares the messages that a reader returned with the expected ones, by message id."""
     assert found.keys() == facts.keys()
     for msg_id, one in facts.items():
         assert found[msg_id] == one, msg_id

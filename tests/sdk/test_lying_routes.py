@@ -65,7 +65,7 @@ def by_range(peer, topic):
 
 
 def describe(peer, topic):
-    """The topic or an error; there are no bodies."""
+    """Returns the topic or raises: a description has no bodies."""
     with rocketpy.Admin(peer, **SOON) as admin:
         admin.queues(topic)
         admin.describe_topic(topic)

@@ -1,4 +1,4 @@
-"""A name server that lies (tests/sdk/lying.py): what reads for Spark gets what is there, or raises an error.
+"""A name server that lies (tests/sdk/lying.py): Spark's readers return the stored messages or raise an error.
 
 The readers are asked directly, as Spark does on the driver and in workers.
 """

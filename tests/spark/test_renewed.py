@@ -237,29 +237,30 @@ def test_a_log_that_lost_its_end_and_has_grown_again(rocketpy_server_factory, tm
     assert repeated == sorted(OLD[:60]), "what is left of the batch"
 
 
+def create_and_send(server, topic, bodies):
+    with server.admin() as admin, server.producer(fresh_name()) as producer:
+        admin.create_topic(topic, queues=1)
+        producer.send_many([rocketpy.Message(topic, body) for body in bodies])
+
+
 @pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
 def test_a_lost_store_fails_a_stream_or_is_read_from_its_beginning(rocketpy_server_factory, tmp_path, caplog, count):
     """An empty store takes its place, at the same addresses."""
     topic, store = fresh_name("lost"), tmp_path / "lost"
     server = rocketpy_server_factory(store)
 
-    def create_and_send(bodies):
-        with server.admin() as admin, server.producer(fresh_name()) as producer:
-            admin.create_topic(topic, queues=1)
-            producer.send_many([rocketpy.Message(topic, body) for body in bodies])
-
     def reader(**options):
         door = {"name_server": server.name_server, "retry_timeout": "0s"}
         return RocketPyStreamReader({**door, "topic": topic, **options}, SCHEMA)
 
-    create_and_send(OLD)
+    create_and_send(server, topic, OLD)
     running = reader(failOnDataLoss="false")
     bodies, end = read_all(running)
     assert bodies == sorted(OLD)
     server.stop()
     shutil.rmtree(store)
     server.start()
-    create_and_send(NEW[:count])
+    create_and_send(server, topic, NEW[:count])
     said = (
         "has another message before offset 90"
         if count > len(OLD)
@@ -279,18 +280,13 @@ def test_an_archive_of_a_lost_store_is_not_continued(spark, rocketpy_server_fact
     topic, store = fresh_name("lost"), tmp_path / "lost"
     server = rocketpy_server_factory(store)
 
-    def create_and_send(bodies):
-        with server.admin() as admin, server.producer(fresh_name()) as producer:
-            admin.create_topic(topic, queues=1)
-            producer.send_many([rocketpy.Message(topic, body) for body in bodies])
-
-    create_and_send(OLD)
+    create_and_send(server, topic, OLD)
     options = ArchiveOptions(str(tmp_path / "out"), (topic,), name_server=server.name_server)
     before = ArchiveJob(spark, options, quiet).run()
     server.stop()
     shutil.rmtree(store)
     server.start()
-    create_and_send(NEW[:count])
+    create_and_send(server, topic, NEW[:count])
     for refused in (lambda: ArchiveJob(spark, options, quiet).run(), lambda: plan_rows(options)):
         with pytest.raises(OffsetError, match=rf"{topic}@.*#0 "):
             refused()

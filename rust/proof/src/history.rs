@@ -138,7 +138,7 @@ pub enum Event {
     },
     /// All consume queues were rebuilt from the log: what was deleted with its topic may be back.
     Rebuilt,
-    /// A member of a group has its queues, and they have their places: it gets what is sent from now on.
+    /// A member of a group has the start offsets of its queues: every message sent from now on must reach the group.
     Joined { group: String, member: u32 },
     /// The queues of a group were assigned to its members anew.
     Rebalance { group: String },

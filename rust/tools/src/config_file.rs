@@ -31,7 +31,7 @@ impl<T> ConfigFile<T> {
     /// Reads a file of at most `limit_bytes`.
     ///
     /// # Errors
-    /// The file, or its backup where there is no file, is damaged: `bad` makes the error. Or one of them cannot be read.
+    /// `bad`, if the file is damaged and has no good backup; those of reading either.
     pub(crate) fn read(
         disk: &impl Disk,
         path: &Path,

@@ -176,7 +176,7 @@ impl Progress {
                 let (before, next) = (level.durable, pending.next);
                 assert!(
                     before <= next,
-                    "what is durable of a delay level never goes back: {next} after {before}"
+                    "durable progress of a delay level only grows: {next} after {before}"
                 );
                 level.durable = next;
                 level.pending.pop_front();

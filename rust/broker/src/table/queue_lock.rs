@@ -23,8 +23,8 @@ const EXPIRY: Duration = Duration::from_secs(60);
 /// part of the memory budget: their number bounds their memory.
 const MAX_LOCKS: usize = 1 << 18;
 
-/// Which client holds which queue, for groups that consume in order. A lock outlives its queue: where the topic is created again, its client
-/// goes on working on it, and would renew the lock too late to keep others out. Time is that of a clock that nobody sets: a step would free queues that
+/// Which client holds which queue, for groups that consume in order. A lock outlives its queue: when a topic is created again, the client
+/// continues in the later one and renews its lock too late to keep other clients out. Time is that of a clock that nobody sets: a step would free queues that
 /// are held, or keep those of a dead client.
 ///
 /// A lock counts for its client once it is in the file: after a start it is held for another minute, else another client would get a queue

@@ -317,8 +317,8 @@ pub(crate) fn real<'a>(record: &RecordView<'a>) -> Option<(&'a str, i32)> {
     Some((record.property(property::REAL_TOPIC)?, queue_id))
 }
 
-/// How long nobody asks for a message that says so; `None` where it does not. Another broker accepts any time, and a limit may have been
-/// lowered: `timerMaxDelaySec` bounds it.
+/// Time before the first check-back, if the message states one. `timerMaxDelaySec` bounds it: other brokers accept any time, and the limit
+/// may have been lowered since.
 fn immunity_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
     let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
     Some(stated_immunity_ms(text).map_or(millis(config.transaction_timeout), |stated_ms| {

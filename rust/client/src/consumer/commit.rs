@@ -186,8 +186,8 @@ impl Member {
         self.of_each(queues, ask).await
     }
 
-    /// The queues whose broker does not send this member elsewhere, as it does in a topic that was created again. A pull shows that: the
-    /// question for the stored offset would tell the broker that this member knows the later topic, and its offsets would count there.
+    /// The queues in which the broker does not move this member, as it would in a topic that was created again. Asks with a pull: a query of
+    /// the stored offset would tell the broker that this member knows the later topic, and its offsets would count there.
     async fn without_moved(
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
@@ -305,7 +305,7 @@ impl Member {
         (queue, offset): (Arc<MessageQueue>, QueueOffset),
     ) -> Result<(), ClientError> {
         let result = self.store_offset(&queue, offset).await;
-        // Who polls commits on demand, and learns it. A handler that ends with a message of an earlier topic has nothing to commit.
+        // A consumer that polls gets the error. Push consumers commit by themselves: a message of an earlier topic has nothing to commit.
         if let Err(ClientError::Refused { code: response::INVALID_PARAMETER, .. }) = &result
             && self.delivery.is_pushed()
         {

@@ -300,7 +300,7 @@ impl Member {
             }
         };
         if tokio::time::timeout(self.client.api().timeout(), wait).await.is_err() {
-            warn!(group = %self.group, "not every queue has its start yet: the latest message is that of a later moment");
+            warn!(group = %self.group, "some queues have no start offset yet: start=latest uses their ends at a later time");
         }
     }
 

@@ -127,7 +127,7 @@ impl Puller {
         let start = match member.config.start {
             _ if is_retry => Start::Earliest,
             Start::Latest if member.group_view.is_new(queue) => Start::Earliest,
-            // Its place is lost, as with the store of its broker: what was sent since the member joined must come.
+            // The stored offset is lost, for example with the broker's store: messages sent since the member joined must arrive.
             Start::Latest if !self.begins_now => {
                 Start::Timestamp(member.activity.started_at_ms - CLOCKS_DIFFER_MS)
             }
@@ -171,7 +171,7 @@ impl Puller {
             Ok(mut answer) => {
                 self.look_for_reset(&mut answer).await;
                 if answer.kind == Kind::Moved && self.member.delivery.needs_locks() {
-                    // A broker that has lost its store does not know the lock. While another member holds it, nothing is taken.
+                    // A broker that has lost its store has lost the lock too. If another member holds it now, the answer is dropped.
                     orderly::lock_one(&self.member, self.queue()).await;
                 }
                 self.broker_id = answer.suggested_broker_id;
@@ -312,8 +312,8 @@ async fn ask(
     Ok((address.to_owned(), answer))
 }
 
-/// Whether the broker sends this member elsewhere. Pulls at the furthest offset that the member has: at an earlier one the broker might
-/// believe that it has gone back. A member that is sent to where its group was reset goes there: the broker tells that once.
+/// Whether the broker moves this member to another offset. Pulls at the furthest offset that the member has: an earlier one would tell the
+/// broker that the member has gone back. After a reset of the group the member goes to the new offset, which the broker reports only once.
 pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Result<bool, ClientError> {
     let mut subscriptions = member.subscriptions.iter();
     let subscription = subscriptions.find(|subscription| *subscription.topic == *queue.topic);

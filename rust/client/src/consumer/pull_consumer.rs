@@ -60,8 +60,8 @@ impl PullConsumer {
     /// Joins the group and starts pulling. With [`Balance::Assigned`](crate::Balance::Assigned) it joins no group.
     ///
     /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
-    /// `api_timeout` at most: once the constructors of all members have returned, the group misses no message that is sent after that. Where that takes
-    /// longer, as where another member still works on a queue, it is logged.
+    /// `api_timeout` at most: once the constructors of all members have returned, the group misses no message that is sent after that.
+    /// A longer wait, for example for a member that still works on a queue, is logged.
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],

@@ -1,4 +1,4 @@
-//! Steps of the wall clock, and delay levels, which must end whoever sets it.
+//! Steps of the wall clock. Delay levels must end despite them.
 
 use std::collections::BTreeSet;
 use std::mem;

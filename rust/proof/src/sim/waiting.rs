@@ -33,7 +33,7 @@ const HOUR_MS: i64 = 3_600_000;
 pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 /// Everything that waits comes within so many rounds. The clock may have been set back: later rounds take longer.
 const ROUNDS: i64 = 400;
-/// Messages of a level come within so many rounds, whoever sets the clock: 200 s.
+/// Maximum rounds until messages of a delay level arrive, also after steps of the clock: 200 s.
 const LEVEL_ROUNDS: i64 = 80;
 const ROUND_MS: i64 = 1000;
 /// Turns of the timers in one step.

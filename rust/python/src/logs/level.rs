@@ -22,7 +22,7 @@ const LEVELS: [(Level, u8); 5] =
 /// How many of [`LEVELS`] each logger wants, from the first on.
 static WANTED: [AtomicUsize; LOGGERS.len()] = [const { AtomicUsize::new(0) }; LOGGERS.len()];
 
-/// The logger of a record; `None` for what is neither a client's nor of a store tool: servers have their own lines.
+/// The logger of a record of a client or a store tool; `None` for others, such as servers, which print their own lines.
 pub(super) fn logger_of(metadata: &Metadata<'_>) -> Option<usize> {
     let target = metadata.target();
     if target == "rocketpy_remoting::client" {

@@ -27,7 +27,7 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) ordered: bool,
     pub(super) broadcast: bool,
-    /// It begins at the end, and its members stay: what is sent after they have joined must come.
+    /// Starts at LATEST. Its members are never killed: every message sent after they have joined must arrive.
     pub(super) latest: bool,
     pub(super) members: u32,
 }
@@ -64,8 +64,8 @@ pub(super) struct Seat {
     name: String,
 }
 
-/// The groups of a store. Where queues begin anew, those that get everything are left out: a place that only its member knows may lie in a
-/// former topic. Elsewhere no queue begins late.
+/// The groups of a store. With renewals there is no broadcasting group: only its members know their offsets, which may be of an earlier
+/// topic. Without renewals there is no group at LATEST.
 pub(super) fn groups(has_renewals: bool) -> impl Iterator<Item = &'static Kind> {
     static KINDS: [Kind; 4] = GROUPS;
     KINDS.iter().filter(move |kind| if has_renewals { !kind.broadcast } else { !kind.latest })

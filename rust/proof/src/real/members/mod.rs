@@ -305,7 +305,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Waits until the members of the groups that begin at the end have their places.
+    /// Waits until the members of the groups at LATEST have their start offsets.
     fn wait_until_joined(&self) {
         let has_joined = |kind: &Kind| {
             self.load.journal.lock().checker.joined(kind.name) as u64 == u64::from(kind.members)

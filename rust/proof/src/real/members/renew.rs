@@ -74,8 +74,8 @@ impl Round<'_> {
         self.expect(grown);
     }
 
-    /// An empty store takes the place of the one that is lost. A reader that comes back when a queue is already longer than its place
-    /// cannot be told from one that has read it, so each queue gets one message first.
+    /// Replaces the store by an empty one. The broker cannot tell a reader of the lost store from one of the new store once a queue is longer
+    /// than the reader's offset, so each queue gets one message first.
     fn lose_store(&mut self) -> Result<(), String> {
         self.kill_server();
         let retries: Vec<String> = self.groups().map(|kind| system::retry_topic(kind.name)).collect();
@@ -129,7 +129,7 @@ impl Round<'_> {
     }
 
     fn wait_for_call(&self, op: u64, is_pending: bool) {
-        while self.load.journal.lock().checker.is_pending(op) != is_pending {
+        while self.load.journal.lock().checker.is_pending(op) != is_pending && !is_interrupted() {
             std::thread::sleep(SETTLES_WITHIN);
         }
     }
