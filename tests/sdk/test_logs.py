@@ -78,6 +78,14 @@ def test_a_table_that_is_read_from_its_backup_is_a_warning_of_the_store(tmp_path
     assert str(table) in record.getMessage()
 
 
+def test_a_client_follows_a_level_that_was_set_just_before_it(kept, free_port):
+    for level in (logging.CRITICAL, logging.NOTSET):  # both within the interval at which levels are read
+        CLIENT.setLevel(level)
+        fail_to_connect(free_port)
+    wait_until(lambda: kept.having(f"127.0.0.1:{free_port}"))
+    assert len(kept.having(f"127.0.0.1:{free_port}")) == 1
+
+
 def test_a_level_that_is_set_later_works(kept, rocketpy_server):
     group = fresh_name("later")
     with rocketpy_server.producer(group):

@@ -160,7 +160,11 @@ impl EnvError {
             Self::Io { .. } | Self::FlushFailed { .. } => {
                 Some("check the disk and the system log for the cause")
             }
-            _ => None,
+            Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::TooLong { .. }
+            | Self::UnexpectedEnd { .. }
+            | Self::Unsupported { .. } => None,
         }
     }
 }

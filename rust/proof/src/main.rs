@@ -19,7 +19,7 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::history;
 use rocketpy_proof::real::{self, Mounted, is_interrupted, listen_for_interrupt};
 use rocketpy_proof::sim::{
-    Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds, run_waiting,
+    Outcome, PairTotals, Plan, Totals, enumerate_all, run, run_pairs, run_seeds, run_waiting,
 };
 
 /// Proves the promises of RocketPy's acknowledgements.
@@ -248,7 +248,7 @@ impl Sim {
     fn enumerate(&self) -> bool {
         say!("the enumerated script");
         let mut progress = Progress::new(self);
-        enumerate(|outcome| progress.note(&outcome));
+        enumerate_all(|outcome| progress.note(&outcome));
         progress.print();
         progress.totals.failed == 0
     }

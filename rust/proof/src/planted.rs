@@ -7,7 +7,7 @@ pub use rocketpy_store::planted::Bug;
 
 use crate::checker::{Rule, Violation};
 use crate::real::{self, Flush, Harness, MembersOptions, Options};
-use crate::sim::{Outcome, PairOutcome, Plan, enumerate, run_pair, run_seeds, run_waiting};
+use crate::sim::{Outcome, PairOutcome, Plan, enumerate_all, run_pair, run_seeds, run_waiting};
 
 /// A harness that finds bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -479,7 +479,7 @@ pub fn ordinary(seeds: u64) -> Option<Catch> {
         });
     }
     if is_clean {
-        enumerate(|outcome| note("enumerated", outcome));
+        enumerate_all(|outcome| note("enumerated", outcome));
     }
     caught
 }

@@ -203,8 +203,12 @@ fn bytes_that_are_not_in_memory_are_not_waited_for() {
     let mut bytes = [0; 100];
     assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
     assert_eq!(bytes, [7; 100]);
-    crate::region::forget(&path);
-    assert!(!file.read_in_memory_at(5000, &mut bytes).unwrap());
+    // The question itself makes the kernel read ahead; a disk that is fast enough has the bytes before the question ends.
+    let is_answered_at_once = || {
+        crate::region::forget(&path);
+        !file.read_in_memory_at(5000, &mut [0; 100]).unwrap()
+    };
+    assert!((0..100).any(|_| is_answered_at_once()), "each of 100 reads waited for the disk");
     file.read_exact_at(5000, &mut bytes).unwrap();
     assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
     assert_eq!(file.read_at(3 * 4096 - 10, &mut bytes).unwrap(), 10);

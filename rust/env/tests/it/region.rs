@@ -231,7 +231,8 @@ pub(crate) fn forget(path: &Path) {
         assert!(dropped.status.success(), "{dropped:?}");
         let region = RealDisk.open_region(path).unwrap();
         let length = std::fs::metadata(path).unwrap().len();
-        if region.resident(0..length) == 0 {
+        let mut pages = (0..length).step_by(4096).map(|start| start..(start + 4096).min(length));
+        if pages.all(|page| region.resident(page) == 0) {
             return;
         }
     }

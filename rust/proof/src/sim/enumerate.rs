@@ -15,7 +15,7 @@ const OUTCOMES_OF_WAITING: u64 = 1;
 const NESTED_EVERY: u64 = 9;
 
 /// The script: small files and large messages, so that it rolls within a few steps.
-fn script(flush: FlushMode) -> Plan {
+fn sending(flush: FlushMode) -> Plan {
     Plan {
         seed: 4 + u64::from(flush == FlushMode::Sync),
         flush,
@@ -51,12 +51,12 @@ fn removing(flush: FlushMode) -> Plan {
         clean_forcibly: true,
         topic_ms: Some(150),
     };
-    Plan { seed: 11, retention: Some(retention), deletes: true, tables: true, ..script(flush) }
+    Plan { seed: 11, retention: Some(retention), deletes: true, tables: true, ..sending(flush) }
 }
 
 /// Messages that wait, and the services that let them come.
 fn waiting(flush: FlushMode) -> Plan {
-    Plan { seed: 21, waits: true, index: Some((20, 40)), body_max: 300, ..script(flush) }
+    Plan { seed: 21, waits: true, index: Some((20, 40)), body_max: 300, ..sending(flush) }
 }
 
 fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> Boot {
@@ -70,22 +70,37 @@ fn ends(outcomes: u64) -> impl Iterator<Item = (CrashKind, Option<u64>)> {
     [(CrashKind::Kill, None)].into_iter().chain(cuts)
 }
 
-/// Ends the script after every operation, by a kill and by several power cuts. Now and then it also ends the recovery that
+/// What a script does beside sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script {
+    Nothing,
+    Removes,
+    Waits,
+}
+
+impl Script {
+    pub const ALL: [Self; 3] = [Self::Nothing, Self::Removes, Self::Waits];
+}
+
+/// Ends a script after every operation, by a kill and by several power cuts. Now and then it also ends the recovery that
 /// follows, after each of its operations; the recovery after that runs through. `note` gets every run, and returns
-/// whether to continue.
-pub fn enumerate(mut note: impl FnMut(Outcome) -> bool) {
-    for flush in [FlushMode::Sync, FlushMode::Async] {
-        let is_sound = each(&script(flush), OUTCOMES, &mut |outcome| note(outcome), |stop, note| {
-            !stop.is_multiple_of(NESTED_EVERY) || nested(flush, stop, note)
-        });
-        let more = [(removing(flush), OUTCOMES_OF_REMOVAL), (waiting(flush), OUTCOMES_OF_WAITING)];
-        let mut is_sound_with = |(script, outcomes): &(Plan, u64)| {
-            each(script, *outcomes, &mut |outcome| note(outcome), |_, _| true)
-        };
-        if !is_sound || !more.iter().all(&mut is_sound_with) {
-            return;
-        }
-    }
+/// whether to continue. Returns what it returned last.
+pub fn enumerate(script: Script, flush: FlushMode, mut note: impl FnMut(Outcome) -> bool) -> bool {
+    let (plan, outcomes) = match script {
+        Script::Nothing => (sending(flush), OUTCOMES),
+        Script::Removes => (removing(flush), OUTCOMES_OF_REMOVAL),
+        Script::Waits => (waiting(flush), OUTCOMES_OF_WAITING),
+    };
+    each(&plan, outcomes, &mut note, |stop, note| {
+        script != Script::Nothing || !stop.is_multiple_of(NESTED_EVERY) || nested(flush, stop, note)
+    })
+}
+
+/// All scripts under both flush policies, up to the first run after which `note` does not continue.
+pub fn enumerate_all(mut note: impl FnMut(Outcome) -> bool) {
+    let flushes = [FlushMode::Sync, FlushMode::Async];
+    let _ =
+        flushes.iter().all(|flush| Script::ALL.iter().all(|script| enumerate(*script, *flush, &mut note)));
 }
 
 /// Ends a script after each of its operations, then calls `then`.
@@ -120,7 +135,7 @@ fn nested(flush: FlushMode, stop: u64, note: &mut impl FnMut(Outcome) -> bool) -
         let mut was_stopped = false;
         for (end, cut) in [(CrashKind::Kill, None), (CrashKind::Power, Some(inner))] {
             let boots = vec![boot(Some(stop), STEPS, end, cut), boot(Some(inner), 0, end, cut)];
-            let outcome = run(Plan { boots, ..script(flush) });
+            let outcome = run(Plan { boots, ..sending(flush) });
             was_stopped = outcome.stops == 2;
             if !note(outcome) {
                 return false;

@@ -27,7 +27,7 @@ use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use enumerate::enumerate;
+pub use enumerate::{Script, enumerate, enumerate_all};
 pub use pair::{PairOutcome, PairTotals, run_pair};
 use parking_lot::Mutex;
 pub use plan::{Boot, Damage, Plan, Retention};

@@ -4,7 +4,8 @@
 
 use std::num::NonZero;
 
-use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds};
+use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Script, Totals, enumerate, run, run_pairs, run_seeds};
+use rocketpy_store::FlushMode;
 
 /// Random seeds of a test run.
 const SEEDS: u64 = 4000;
@@ -46,16 +47,38 @@ fn no_seed_breaks_what_an_acknowledgement_promises() {
     );
 }
 
+fn a_crash_after_any_operation_loses_nothing(scripts: &[Script], flush: FlushMode) {
+    let mut totals = Totals::default();
+    for script in scripts {
+        enumerate(*script, flush, |outcome| {
+            assert_sound(&outcome);
+            totals.add(&outcome);
+            true
+        });
+    }
+    eprintln!("{totals:?}");
+    assert!(totals.runs > 500, "{totals:?}");
+    assert_eq!(totals.lost_as_allowed > 0, flush == FlushMode::Async, "{totals:?}");
+}
+
 #[test]
 fn a_crash_after_any_operation_of_a_short_script_loses_nothing() {
-    let mut totals = Totals::default();
-    enumerate(|outcome| {
-        assert_sound(&outcome);
-        totals.add(&outcome);
-        true
-    });
-    eprintln!("{totals:?}");
-    assert!(totals.runs > 2000 && totals.lost_as_allowed > 0, "{totals:?}");
+    a_crash_after_any_operation_loses_nothing(&[Script::Nothing], FlushMode::Sync);
+}
+
+#[test]
+fn a_crash_after_any_operation_of_a_short_script_without_flushes_loses_nothing_more() {
+    a_crash_after_any_operation_loses_nothing(&[Script::Nothing], FlushMode::Async);
+}
+
+#[test]
+fn a_crash_after_any_operation_of_removals_and_waits_loses_nothing() {
+    a_crash_after_any_operation_loses_nothing(&[Script::Removes, Script::Waits], FlushMode::Sync);
+}
+
+#[test]
+fn a_crash_after_any_operation_of_removals_and_waits_without_flushes_loses_nothing_more() {
+    a_crash_after_any_operation_loses_nothing(&[Script::Removes, Script::Waits], FlushMode::Async);
 }
 
 #[test]

@@ -25,7 +25,8 @@ const LEVEL_INTERVAL: Duration = Duration::from_millis(500);
 /// they have at that moment: a thread in the middle of Python code when Python has ended makes it abort.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts the thread of this process. Does nothing when it runs, or where a server writes its log lines itself.
+/// Starts the thread of this process; when it runs already, reads the levels at once, so that a client made after a change
+/// follows it. Does nothing where a server writes its log lines itself.
 ///
 /// # Errors
 /// `RocketPyError` when the system gives no thread.
@@ -36,7 +37,7 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
     }
     let queue = Queue::make();
     if !queue.begin() {
-        return Ok(());
+        return level::read(py);
     }
     begin(py, queue).inspect_err(|_| queue.give_back())
 }
