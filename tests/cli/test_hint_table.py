@@ -1,6 +1,7 @@
-"""All hints of the package: each names commands, options, keys, functions and pages that exist."""
+"""All hints of the package: what they name exists, and their commands that only read run."""
 
 import ast
+import contextlib
 import functools
 import re
 import shlex
@@ -8,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 import rocketpy
 from rocketpy import _rocketpy
+from rocketpy.cli import main
 from rocketpy.cli.app import make_app
+from rocketpy.console.exits import ExitCode
 from rocketpy.spark import aliases
 from rocketpy.spark import options as spark_options
 
@@ -141,24 +145,29 @@ def help_of(path: tuple[str, ...]) -> str:
     return shown.output
 
 
-def check_command(words: list[str]) -> None:
-    """Resolves a command line of a hint with its options, and prints the help of the command."""
-    command = APP
+def resolved(line: str) -> tuple[tuple[str, ...], Any, list[str]]:
+    """Path of the command of a line, the command, and its words after that path."""
+    command, rest = APP, shlex.split(line)[1:]
     path: list[str] = []
-    rest = words[1:]
     while rest and rest[0] == "--timeout":
         rest = rest[2:]
     while is_group(command) and rest and rest[0] not in ("...",):
         assert rest[0] in command.commands, f"no such command: rocketpy {' '.join([*path, rest[0]])}"
         command = command.commands[rest[0]]
         path.append(rest.pop(0))
+    return tuple(path), command, rest
+
+
+def check_command(line: str) -> None:
+    """Resolves a command line of a hint with its options, and prints the help of the command."""
+    path, command, rest = resolved(line)
     flags = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     for word in rest:
         if word.startswith("--"):
             assert word.split("=")[0] in flags, f"rocketpy {' '.join(path)} has no option {word}"
     if is_group(command):
         return
-    assert "Usage" in help_of(tuple(path))
+    assert "Usage" in help_of(path)
 
 
 def lines_of(text: str) -> list[str]:
@@ -168,7 +177,7 @@ def lines_of(text: str) -> list[str]:
 def fault_of(line: str) -> str | None:
     """What is wrong with a command line; None if it exists."""
     try:
-        check_command(shlex.split(line))
+        check_command(line)
     except AssertionError as error:
         return str(error)
     return None
@@ -182,6 +191,96 @@ def test_each_command_that_a_text_names_exists_with_its_options():
     assert len(lines) > 40
     for line in ("rocketpy topics", "rocketpy topic create x --queue-count 4", "rocketpy topic make x"):
         assert fault_of(line), line
+
+
+READ_ONLY = {
+    "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "group lag",
+    "group list", "ha status", "message query", "store diff", "store dump", "store stat", "store verify",
+    "topic describe", "topic list",
+}  # fmt: skip
+OTHERS = {
+    "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
+    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "topic create",
+}  # fmt: skip
+"""Commands that change something, run until a signal, or need `--dry-run`."""
+
+
+def is_placeholder(word: str) -> bool:
+    return word.isupper() or set(word) == set(PLACEHOLDER)
+
+
+def filled(line: str, case: dict[str, list[str]]) -> list[str]:
+    """Arguments of a line, with the values of a case by the names of parameters for placeholders and missing words."""
+    path, command, rest = resolved(line)
+    options = {flag: one for one in command.params for flag in one.opts if flag.startswith("-")}
+    positional = [
+        (value, one.required) for one in command.params if not one.opts[0].startswith("-") for value in case[one.name]
+    ]
+    arguments, words = [*path], iter(rest)
+    for word in words:
+        if word.startswith("-"):
+            arguments.append(word)
+            if not options[word].is_flag:
+                value = next(words, PLACEHOLDER)
+                arguments.append(case[options[word].name][0] if is_placeholder(value) else value)
+        else:
+            value, _ = positional.pop(0)
+            arguments.append(value if is_placeholder(word) else word)
+    arguments += [value for value, is_required in positional if is_required]
+    if "--name-server" in options:
+        arguments += ["--name-server", *case["name_server"]]
+    return arguments
+
+
+def commands_of_texts() -> dict[str, str]:
+    """Name of the command by each command line of a text; lines of commands that do not exist are left out."""
+    names: dict[str, str] = {}
+    for line in {line for text in HINTS | texts_with_commands() for line in lines_of(text)}:
+        with contextlib.suppress(AssertionError):  # of the test above
+            path, command, _ = resolved(line)
+            if not is_group(command):
+                names[line] = " ".join(path)
+    return dict(sorted(names.items()))
+
+
+LINES = commands_of_texts()
+
+
+def test_each_command_that_a_text_names_is_known_to_read_only_or_not():
+    assert set(LINES.values()) - READ_ONLY - OTHERS == set()
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory) -> Iterator[dict[str, list[str]]]:
+    """A server with a topic and a group, the folder of another store, and two configuration files."""
+    folder, topic, group = tmp_path_factory.mktemp("hints"), "hint-topic", "hint-group"
+    stores = [folder / "first", folder / "second"]
+    for store in stores:
+        with rocketpy.Server(store) as server, server.admin() as admin:
+            admin.create_topic(topic, queues=1)
+    for name in ("a.conf", "b.conf"):
+        (folder / name).write_text("brokerName=broker-a\n")
+    with rocketpy.Server(folder / "live") as server, server.admin() as admin, server.producer("hints") as producer:
+        admin.create_topic(topic, queues=1)
+        admin.create_group(group)
+        producer.send(rocketpy.Message(topic, b"hint", keys=["k"]))
+        yield {
+            "topic": [topic], "group": [group], "key": ["timerMaxDelaySec"], "name_server": [server.name_server],
+            "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
+            "files": [str(folder / "a.conf"), str(folder / "b.conf")], "config": [str(folder / "a.conf")],
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [line for line, name in LINES.items() if name in READ_ONLY])
+def test_command_of_a_hint_that_only_reads_succeeds(case, line, capsys):
+    code = main(["--timeout", "60", *filled(line, case)])
+    assert code == ExitCode.OK, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["rocketpy topic describe", "rocketpy topic list"])
+def test_command_with_another_argument_is_a_usage_error(case, line, capsys):
+    assert main([*filled(line, case), "another"]) == ExitCode.USAGE
+    assert "error: " in capsys.readouterr().err
 
 
 def identifiers() -> set[str]:
