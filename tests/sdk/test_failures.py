@@ -8,6 +8,9 @@ import pytest
 
 import rocketpy
 from rocketpy.base.failure import MAX_LINKS, MAX_TEXT, loggable
+from rocketpy.consuming.handlers import Retry, reason_of
+from rocketpy.consuming.rebalance import Callbacks
+from rocketpy.consuming.workers import Workers
 from rocketpy.producing.transaction import answer_one
 from rocketpy.testing import fresh_name
 from waiting import wait_until
@@ -58,6 +61,72 @@ def test_long_texts_and_long_chains_are_cut():
         error = raised(Refused("x" * 10 * MAX_TEXT), error)
     assert error is not None
     assert len(formatted(error)) < MAX_LINKS * (MAX_TEXT + 1000)
+
+
+SECRET = "secret-order-4711-of-the-customer-Alice"
+
+
+def sent(*bodies: str | bytes) -> list[SimpleNamespace]:
+    return [SimpleNamespace(body=body.encode() if isinstance(body, str) else body) for body in bodies]
+
+
+@pytest.mark.parametrize("end", [512, MAX_TEXT, 2 * MAX_TEXT])
+@pytest.mark.parametrize("form", [str, repr, str.encode, '"{}"'.format], ids=["plain", "quoted", "bytes", "json"])
+def test_no_cut_of_a_text_leaves_a_part_of_a_body(end, form):
+    """At every place around the end of a text, in a log and in a dead letter."""
+    messages = sent(SECRET)
+    for before in range(end - len(SECRET) - 8, end + 2):
+        error = Refused(f"{'x' * (before - len('Refused: '))}{form(SECRET)} {'y' * MAX_TEXT}")
+        wrapped = Retry(10)
+        wrapped.__cause__ = error
+        (copied, reason, caused) = (
+            str(loggable(error, messages)[1]),
+            reason_of(error, messages),
+            reason_of(wrapped, messages),
+        )
+        for text in (copied, reason, caused):
+            assert "secr" not in text, before
+            assert "lice" not in text, before
+        assert len(copied) <= MAX_TEXT
+
+
+def test_a_body_after_a_longer_one_that_moves_it_before_the_cut_is_removed():
+    long = "first " + "z" * (MAX_TEXT - 100)
+    for gap in range(70, 110):
+        text = reason_of(Refused(f"{long} {'-' * gap} {SECRET} {'y' * MAX_TEXT}"), sent(long, SECRET))
+        assert text.startswith("Refused: <body> ---")
+        assert "secr" not in text
+
+
+DIFFERENT = "".join(map(chr, range(0x4E00, 0x6E00)))
+"""Characters of 3 bytes; no part of it occurs twice."""
+
+
+@pytest.mark.parametrize("form", [str, repr, str.encode])
+@pytest.mark.parametrize("body", [DIFFERENT[:1000], DIFFERENT[:3000], DIFFERENT, " " * 20_000 + SECRET + "  "])
+def test_long_bodies_are_removed_to_their_end(body, form):
+    for raw in (body, body.strip()):
+        text = reason_of(Refused(f"bad: {form(raw)}"), sent(body))
+        assert text.replace(" ", "") in ("Refused:bad:<body>", "Refused:bad:"), text
+
+
+def test_bodies_of_a_batch_that_begin_alike_are_removed_whole():
+    bodies = [f'{{"kind": "order placed by a customer", "name": "{name}", "id": {place}}}'
+              for place, name in enumerate(("Alice", "Bob", "Carol"))]  # fmt: skip
+    for body in bodies:
+        assert reason_of(Refused(f"cannot book {body}!"), sent(*bodies)) == "Refused: cannot book <body>!"
+
+
+def test_a_body_within_a_longer_one_does_not_hide_it():
+    text = reason_of(Refused(f"{SECRET}, secret-order"), sent("secret-order", SECRET))
+    assert text == "Refused: <body>, <body>"
+
+
+def test_an_input_of_pydantic_that_was_cut_is_removed():
+    line = "\nname\n  Input should be a valid string [type=string_type, input_value='Alice 4711', input_type=str]"
+    for before in range(len(line)):
+        assert "Alice" not in reason_of(Refused("-" * before + line * 60), sent("{}"))
+    assert "Alice" not in reason_of(Refused(line[:-20]), sent("{}"))
 
 
 def test_an_error_without_a_text_of_its_own_keeps_its_type():
@@ -148,3 +217,37 @@ def test_note_whose_conversion_raises_is_shown_by_its_type():
     error = raised(Refused("bad"))
     error.__notes__ = [Broken()]
     assert formatted(error).endswith("Refused: bad\n<Broken>\n")
+
+
+class Falsy(SystemExit):
+    """An error that is false, as an empty collection is."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def fails(*_: object) -> None:
+    raise Falsy("bad \x1b[2J")
+
+
+def assert_shows_falsy(record: logging.LogRecord) -> None:
+    assert "Falsy: bad \\x1b[2J" in logging.Formatter().format(record)
+
+
+def test_false_error_of_a_callback_is_logged_with_its_traceback(caplog):
+    callbacks = Callbacks("g", fails, None)
+    change = SimpleNamespace(is_gain=True, queues=[])
+    try:
+        callbacks.call_plain(None, change)
+    except Falsy as error:
+        callbacks.failed(change, error)
+    (record,) = caplog.records
+    assert_shows_falsy(record)
+    assert callbacks.failures == 1
+
+
+def test_false_error_that_stops_the_loop_of_handlers_is_logged_with_its_traceback(caplog):
+    workers, loop = SimpleNamespace(_loop_ends=False, _group="g"), SimpleNamespace(run_forever=fails)
+    Workers._run_until_stopped(workers, loop)
+    (record,) = caplog.records
+    assert_shows_falsy(record)

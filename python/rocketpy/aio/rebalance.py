@@ -71,8 +71,8 @@ class AsyncTelling:
                     result = self._callbacks.call(self._consumer(), change)
                     if inspect.isawaitable(result):
                         await result
-                except Exception:
-                    self._callbacks.failed(change)
+                except Exception as error:
+                    self._callbacks.failed(change, error)
                 self._native.told(change)  # not after a cancellation: then it is called again
             return is_told
         finally:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import re
 from typing import TYPE_CHECKING, cast
 
 from rocketpy.base.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from rocketpy._rocketpy import ReceivedMessage
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 MAX_TEXT = 4096
-"""Maximum number of characters of an error that are read; a dead letter stores 512 bytes."""
+"""Maximum length of the text of an error in characters; a dead letter stores 512 bytes."""
 BODY_HEAD = 32
 """Number of characters by which a body, or its beginning, is recognised in an error."""
+READ_TEXT = MAX_TEXT + BODY_HEAD
+"""Number of characters of an error in which bodies are searched, so that each one before the cut is recognised."""
+MARK = "<body>"
+"""Text that replaces a body."""
 MIN_PLAIN = 8
 """Minimum length of a body that is recognised without quotes."""
-PYDANTIC_INPUT = re.compile(r", input_value=.*?(?=, input_type=)", re.DOTALL)
-"""Part of the body in the text of pydantic's ValidationError."""
+PYDANTIC_INPUT = re.compile(r", input_value=.*?(?=, input_type=|\Z)", re.DOTALL)
+"""Part of the body in the text of pydantic's ValidationError, which may be cut."""
 MAX_LINKS = 64
 """Maximum number of exceptions of one traceback: causes, contexts and members of groups."""
 
@@ -49,41 +53,72 @@ def shown_as_text(value: object, convert: Callable[[object], str] = str) -> str:
         return f"<{type(value).__name__}>"
 
 
+def safe_text(text: str, messages: Iterable[ReceivedMessage] = ()) -> str:
+    """Text of an error for logs and dead letters: without bodies, then cut, then escaped.
+
+    Args:
+        text: Text of an error.
+        messages: Messages that the failed function got.
+    """
+    kept = without_bodies(text[:READ_TEXT], messages)
+    if len(text) > READ_TEXT:
+        # The beginning of a body before the cut may be too short to be recognised.
+        mark = kept.rfind(MARK)
+        kept = kept[: max(len(kept) - BODY_HEAD, 0 if mark < 0 else mark + len(MARK))]
+    return printable(kept[:MAX_TEXT])
+
+
 def without_bodies(text: str, messages: Iterable[ReceivedMessage]) -> str:
-    """Removes the parts of messages' bodies from the text of an error."""
-    text = PYDANTIC_INPUT.sub("", text)
-    for message in messages:
-        text = without_body(text, message)
-    return text
-
-
-def without_body(text: str, message: ReceivedMessage) -> str:
-    """Replaces the body of a message, or its beginning, by `<body>`.
+    """Replaces the bodies of messages, or their beginnings, by `<body>`.
 
     Quoted forms are replaced at any length. An unquoted body of a few characters may be an ordinary word. A body that
     the handler parsed and wrote in another form is not recognised.
     """
-    try:
-        body = message.body[:MAX_TEXT]
-    except Exception:  # a body that cannot be decompressed is in no text
-        return text
-    if not body:
-        return text
-    body = body.removeprefix(b"\xef\xbb\xbf").strip()  # handlers decode and strip
-    plain = body.decode(errors="replace")
-    if not plain:
-        return text
-    forms = [repr(body), repr(plain), f'"{plain}"']
-    if len(plain) >= MIN_PLAIN:
-        forms.append(plain)
-    for form in forms:
-        at = text.find(form[:BODY_HEAD])
+    text = PYDANTIC_INPUT.sub("", text)
+    found: dict[str, list[str]] = {}
+    for message in messages:
+        for form in forms_of(message):
+            if (head := form[:BODY_HEAD]) in text:
+                found.setdefault(head, []).append(form)
+    for head in sorted(found, key=len, reverse=True):  # a short body may be a part of another one
+        at = text.find(head)
         while at >= 0:
-            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], form, strict=False))
-            length = sum(1 for _ in same)
-            text = f"{text[:at]}<body>{text[at + length :]}"
-            at = text.find(form[:BODY_HEAD], at + len("<body>"))
+            text = f"{text[:at]}{MARK}{text[at + longest(text, at, len(head), found[head]) :]}"
+            at = text.find(head, at + len(MARK))
     return text
+
+
+def forms_of(message: ReceivedMessage) -> Iterator[str]:
+    """Forms of a body in the text of an error, each as long as such a text is read."""
+    try:
+        body = message.body
+    except Exception:  # a body that cannot be decompressed is in no text
+        return
+    stripped = body.removeprefix(b"\xef\xbb\xbf").strip()  # handlers decode and strip
+    for one in dict.fromkeys((body, stripped)) if stripped else ():
+        plain = one[: 4 * READ_TEXT].decode(errors="replace")[:READ_TEXT]
+        yield repr(one[:READ_TEXT])
+        yield repr(plain)
+        yield f'"{plain}"'
+        if len(plain) >= MIN_PLAIN:
+            yield plain
+
+
+def longest(text: str, at: int, length: int, forms: Iterable[str]) -> int:
+    """Length of the longest beginning of a form that a text has at a place; at least `length`, which all have there.
+
+    Bodies of one kind begin alike, so that the first form that is found may be of another message.
+    """
+    for form in forms:
+        if len(form) > length and text.startswith(form[: length + 1], at):
+            length = common(text, at, form)
+    return length
+
+
+def common(text: str, at: int, form: str) -> int:
+    """Length of the beginning of a form that a text has at a place."""
+    ends = range(1, len(form) + 1)
+    return bisect.bisect_left(ends, True, key=lambda end: not text.startswith(form[:end], at))
 
 
 def loggable(error: BaseException, messages: Iterable[ReceivedMessage] = ()) -> ExceptionInfo:
@@ -135,4 +170,4 @@ class _Copies:
         return made(self._safe(text.removeprefix(kind.__name__).removeprefix(": ")))
 
     def _safe(self, text: str) -> str:
-        return printable(without_bodies(text[:MAX_TEXT], self._messages))
+        return safe_text(text, self._messages)

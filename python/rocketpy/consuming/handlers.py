@@ -6,7 +6,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.base.failure import MAX_TEXT, loggable, text_of, without_bodies
+from rocketpy.base.failure import loggable, safe_text, text_of
 from rocketpy.base.names import check_type
 from rocketpy.base.text import printable
 from rocketpy.config import duration_seconds
@@ -108,10 +108,10 @@ def refuse_awaitable(result: object, name: str = "the handler") -> None:
 
 def reason_of(error: BaseException, messages: list[ReceivedMessage]) -> str:
     """Type and text of an error for the log and for dead letters: one line, without the bodies of the messages."""
-    text = text_of(error)[:MAX_TEXT]
+    text = safe_text(text_of(error), messages)
     if isinstance(error, Retry) and error.__cause__ is not None:
-        text = f"{text} (from {text_of(error.__cause__)[:MAX_TEXT]})"
-    return printable(without_bodies(text, messages))
+        text = f"{text} (from {safe_text(text_of(error.__cause__), messages)})"
+    return text
 
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:

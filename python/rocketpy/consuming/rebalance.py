@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -74,13 +73,12 @@ class Callbacks:
         """Whether any function is an `async def`."""
         return any(is_async(function) for function in (self._assigned, self._revoked) if function is not None)
 
-    def failed(self, change: _rocketpy.Change) -> None:
-        """Logs and counts the current exception."""
+    def failed(self, change: _rocketpy.Change, error: BaseException) -> None:
+        """Logs and counts what the function for a change raised."""
         self.failures += 1
         name = "on_assigned" if change.is_gain else "on_revoked"
         text = "%s of the consumer of group %s failed for %s queues; the call is not repeated"
-        error = sys.exception()
-        logger.error(text, name, self._group, len(change.queues), exc_info=error and loggable(error))
+        logger.error(text, name, self._group, len(change.queues), exc_info=loggable(error))
 
 
 def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callbacks | None:
@@ -150,8 +148,8 @@ class Telling:
                 is_told = True
                 try:
                     self._callbacks.call_plain(self._consumer(), change)
-                except Exception:
-                    self._callbacks.failed(change)
+                except Exception as error:
+                    self._callbacks.failed(change, error)
                 self._native.told(change)  # not after Ctrl-C: then it is called again
             return is_told
         finally:
@@ -183,8 +181,8 @@ def tell_of_changes(
                     run(call_async(consumer(), change, callbacks))
                 else:
                     callbacks.call_plain(consumer(), change)
-            except BaseException:  # SystemExit, or a task that was cancelled: the thread tells of the next change too
-                callbacks.failed(change)
+            except BaseException as error:  # SystemExit, or a cancelled task: the thread tells of the next change too
+                callbacks.failed(change, error)
             native.told(change)
         except (ClosedError, ForkedError):
             return
@@ -194,5 +192,5 @@ async def call_async(consumer: object, change: _rocketpy.Change, callbacks: Call
     """Calls a callback that is an `async def`."""
     try:
         await cast("Awaitable[object]", callbacks.call(consumer, change))
-    except BaseException:  # SystemExit as well, which would end the loop
-        callbacks.failed(change)
+    except BaseException as error:  # SystemExit as well, which would end the loop
+        callbacks.failed(change, error)

@@ -244,7 +244,7 @@ class Workers:
             error = raised
         if not self._loop_ends:
             text = "event loop of push consumer %s was stopped by a handler; loop restarted"
-            logger.error(text, self._group, exc_info=error and loggable(error))
+            logger.error(text, self._group, exc_info=None if error is None else loggable(error))
 
     def _feed_loop(self) -> None:
         """Takes messages when a task may begin."""

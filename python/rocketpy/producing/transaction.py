@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
-from rocketpy.base.failure import MAX_TEXT, loggable, shown_as_text, without_bodies
+from rocketpy.base.failure import loggable, safe_text, shown_as_text
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
 from rocketpy.base.text import printable
@@ -331,8 +331,7 @@ def answer_one(
         text = (
             "check of group %s must return a rocketpy.Decision, returned %s for message %s; check-back will be repeated"
         )
-        shown = shown_as_text(answered, repr)[:MAX_TEXT]
-        logger.error(text, group, printable(without_bodies(shown, [message])), msg_id)
+        logger.error(text, group, safe_text(shown_as_text(answered, repr), [message]), msg_id)
         return
     if decision is Decision.UNKNOWN:
         return
