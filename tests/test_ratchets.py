@@ -16,6 +16,8 @@ assertions_per_function = 0.1
 budget_minutes = 35
 [structs]
 "small::Settings" = "configuration"
+[imports]
+"app.cli" = ["python/app/cli"]
 [new_area]
 circle = 2
 large_structs = 0
@@ -54,6 +56,7 @@ mod tests {
     fn text() { assert_eq!("is no text of users", ""); }
 }
 """,
+    "python/app/cli/main.py": "from app.cli import options\n",
     "python/app.py": 'def send(size):\n    """Sends.\n\n\n\n\n    """\n    raise ValueError(f"bad size: {size}")\n',
 }
 LONG_RUST = "pub fn long() {\n" + "    limit();\n" * 6 + "}\n"
@@ -192,6 +195,28 @@ def test_a_larger_circle_fails_with_the_line_of_each_tie(tree: Path) -> None:
     assert "small: modules in the largest circle: 2, committed: 0" in ran.stdout
     assert "rust/small/src/config.rs:1: config -> send: SendError" in ran.stdout
     assert "rust/small/src/send.rs:1: send -> config: limit" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import app.cli", "app.cli"),
+        ("import app.cli.options as options", "app.cli.options"),
+        ("from app.cli.options import Json", "app.cli.options.Json"),
+        ("from app import cli", "app.cli"),
+        ("from ..cli import main", "app.cli.main"),
+        ("from .. import cli", "app.cli"),
+        ("def run():\n    from app.cli import main", "app.cli.main"),
+    ],
+)
+def test_an_import_of_a_module_that_belongs_to_others_fails_with_its_place(tree: Path, text: str, name: str) -> None:
+    (tree / "python/app/spark").mkdir()
+    append(tree, "python/app/spark/job.py", f"import app.client\nfrom app import clinic\n{text}\n")
+    ran = ratchets(tree)
+    assert ran.returncode == 1
+    assert "only python/app/cli may import app.cli" in ran.stdout
+    assert f"python/app/spark/job.py:{2 + len(text.splitlines())}: imports {name}" in ran.stdout
+    assert ran.stdout.count(": imports ") == 1
 
 
 def test_committed_minutes_over_the_budget_fail(tree: Path) -> None:

@@ -10,8 +10,8 @@
 
 Figures of an area (a crate of rust/, or a folder with Python): the largest circle of modules, the structs with too
 many fields, the functions with too many lines, the assertions per function outside of tests, and the texts that
-contain a form of tools/words.toml. The minutes of the stages are committed too: their sum has a budget, and no check
-depends on the speed of the machine that runs it.
+contain a form of tools/words.toml. Imports that tools/ratchets.toml does not allow fail as well. The minutes of the
+stages are committed too: their sum has a budget, and no check depends on the speed of the machine that runs it.
 """
 
 from __future__ import annotations
@@ -123,6 +123,8 @@ class Tree:
         self.forms = [Form(re.compile(form["form"], re.IGNORECASE), form["write"]) for form in listed]
         self.exempt: dict[str, str] = self.limits["structs"]
         self.used_exemptions: set[str] = set()
+        self.importers: dict[str, list[str]] = self.limits["imports"]
+        self.foreign_imports: dict[str, list[Place]] = {module: [] for module in self.importers}
 
     @cached_property
     def areas(self) -> dict[str, Area]:
@@ -190,7 +192,18 @@ class Tree:
                 if lines > self.limits["max_function_lines"]:
                     area.long_functions.append(Place(path, node.lineno, f"def {node.name}: {lines} lines"))
             if name in AREAS_WITH_TEXTS:
+                self._imports(path, tree)
                 self._texts(area, python_texts(path, tree, is_command_line="cli" in path.parts))
+
+    def _imports(self, path: Path, tree: ast.AST) -> None:
+        for module, importers in self.importers.items():
+            if not any(path.is_relative_to(self.root / importer) for importer in importers):
+                package = path.parent.relative_to(self.root).parts[1:]
+                self.foreign_imports[module] += [
+                    Place(path, line, f"imports {name}")
+                    for line, name in imports(tree, package)
+                    if f"{name}.".startswith(f"{module}.")
+                ]
 
     def _texts(self, area: Area, texts: list[Text]) -> None:
         area.texts += texts
@@ -213,6 +226,9 @@ class Tree:
                 if value != better(figure, value, before):
                     text = f"{name}: {DESCRIPTIONS[figure]}: {value}, committed: {before}"
                     yield Problem(text, area.places(figure))
+        for module, places in self.foreign_imports.items():
+            if places:
+                yield Problem(f"only {' and '.join(self.importers[module])} may import {module}", places)
         limits = self.root / "tools/ratchets.toml"
         for name in sorted(self.exempt.keys() - self.used_exemptions):
             yield Problem("a struct of the exemptions was removed or renamed, or is small", [Place(limits, 0, name)])
@@ -265,6 +281,22 @@ def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield child
             yield from functions(child)
+
+
+def imports(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a file imports, also within functions.
+
+    Args:
+        tree: The file.
+        package: Package of the file, for relative imports.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
 def python_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

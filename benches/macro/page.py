@@ -3,6 +3,7 @@
 python benches/macro/page.py
 """
 
+import functools
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ DOCS = ROOT / "docs"
 PAGE = DOCS / "performance.md"
 
 Rounds = list[dict[str, Any]]
+Value = Callable[[], float | None]
 
 WORK = {
     "send": "sends, 64 threads, 128 B",
@@ -245,7 +247,7 @@ def behind(rows: dict[str, Any], columns: list[Column], own: str = "RocketPy") -
 class Target:
     name: str
     work: str
-    value: Callable[[], float | None]
+    value: Value
     bound: float
     more_is_better: bool = False
 
@@ -259,125 +261,150 @@ class Target:
         return f"| {self.name} | {self.work} | {sign} {number(self.bound)} | {number(value)} | {holds} |"
 
 
-def targets() -> list[Target]:
-    apache, others, clients = (load(name).get("rows", {}) for name in ("apache", "others", "clients"))
-    figures, connections = load("figures").get("figures", {}), load("connections")
+@functools.cache
+def rows_of(name: str) -> dict[str, Any]:
+    return load(name).get("rows", {})
 
-    def ratio(row: str, figure: str) -> Callable[[], float | None]:
-        return lambda: apache.get(row, {}).get("ratio", {}).get(figure)
 
-    def of(row: str, figure: str) -> Callable[[], float | None]:
-        return lambda: median((others | clients).get(row, {}).get("systems", {}).get("RocketPy", []), figure)
+def ratio(row: str, figure: str) -> Value:
+    """The ratio of RocketPy's figure to Apache's."""
+    return lambda: rows_of("apache").get(row, {}).get("ratio", {}).get(figure)
 
-    def ours(row: str, figure: str) -> Callable[[], float | None]:
-        return lambda: median(apache.get(row, {}).get("RocketPy", []), figure)
 
-    def of_kafka(row: str) -> list[float]:
-        """The rate of confluent-kafka's in each round."""
-        systems = clients.get(row, {}).get("systems", {})
-        pairs = zip(systems.get("RocketPy", []), systems.get("confluent-kafka", []), strict=False)
-        return [ours[rate] / theirs[rate] for ours, theirs in pairs if rate in theirs]
+def ours(row: str, figure: str) -> Value:
+    """RocketPy's figure beside Apache's."""
+    return lambda: median(rows_of("apache").get(row, {}).get("RocketPy", []), figure)
 
-    def least_of_kafka() -> float | None:
-        return min((statistics.median(ratios) for ratios in map(of_kafka, clients) if ratios), default=None)
 
-    def kernel(name: str) -> Callable[[], float | None]:
-        return lambda: figures.get(name, {}).get("value")
+def of(row: str, figure: str) -> Value:
+    """RocketPy's figure beside other systems or clients."""
+    return lambda: median(
+        (rows_of("others") | rows_of("clients")).get(row, {}).get("systems", {}).get("RocketPy", []), figure
+    )
 
-    def many(row: str, figure: str) -> Callable[[], float | None]:
-        return lambda: median(connections.get(row, []), figure)
 
-    def of_rounds(file: str, figure: str) -> Callable[[], float | None]:
-        return lambda: median(load(file).get("rounds", []), figure)
+def of_kafka(row: str) -> list[float]:
+    """The ratio to confluent-kafka's rate in each round."""
+    systems, rate = rows_of("clients").get(row, {}).get("systems", {}), RATE.key
+    pairs = zip(systems.get("RocketPy", []), systems.get("confluent-kafka", []), strict=False)
+    return [ours[rate] / theirs[rate] for ours, theirs in pairs if rate in theirs]
 
-    spark = load("spark").get("rows", {})
 
-    def of_source(system: str, column: Column, *rows: str) -> Callable[[], float | None]:
-        """The worst of the rows' ratios to Kafka's source."""
+def worst_of_kafka(row: str) -> Value:
+    return lambda: min(of_kafka(row), default=None)
 
-        def ratios() -> Iterator[float]:
-            for row in rows:
-                systems = spark.get(row, {}).get("systems", {})
-                ours, theirs = (median(systems.get(name, []), column.key) for name in (system, KAFKA_SOURCE))
-                if ours is not None and theirs is not None:
-                    yield ours / theirs
 
-        worst = min if column.more_is_better else max
-        return lambda: worst(ratios(), default=None)
+def least_of_kafka() -> float | None:
+    medians = (statistics.median(ratios) for ratios in map(of_kafka, rows_of("clients")) if ratios)
+    return min(medians, default=None)
 
-    live, path = "RocketPy, name server", "RocketPy, path"
-    cpu, rate, p99 = "broker_cpu_s_per_million", "messages_per_s", "call_p99_us"
-    return [
-        Target("P1", "sends, 64 x 128 B: CPU of Apache's", ratio("send", cpu), 0.2),
-        Target("P1", "p99 of Apache's", ratio("send", p99), 0.5),
-        Target("P1", "rate of Apache's", ratio("send", rate), 2, True),
-        Target("P1b", "one thread: CPU of Apache's", ratio("send-1", cpu), 0.2),
-        Target("P1b", "messages/s", ours("send-1", rate), 12_000, True),
-        Target("P2", "flushed, 64 threads: CPU of Apache's", ratio("send-flushed", cpu), 0.2),
-        Target("P2", "rate of Apache's", ratio("send-flushed", rate), 2, True),
-        Target("P2", "native load, 64 connections, messages/s", of("single-flushed", rate), 57_000, True),
-        Target("P3", "many in flight, native, batches of 100 x 128 B, messages/s", of("batches", rate), 1e6, True),
-        Target("P3", "CPU-s/M", of("batches", "server_cpu_s_per_million"), 1),
-        Target("P4", "batches of 32 x 128 B: CPU of Apache's", ratio("batch", cpu), 0.2),
-        Target("P5", "backlog, Apache's push consumer: CPU of Apache's", ratio("push", cpu), 0.2),
-        Target("P5", "native reader, messages/s", of("read", rate), 2e6, True),
-        Target("P5", "native reader, CPU-s/M", of("read", "server_cpu_s_per_million"), 0.3),
-        Target(
-            "P6",
-            "`send_many`, rate of confluent-kafka's, worst round",
-            lambda: min(of_kafka("many-128"), default=None),
-            1,
-            True,
-        ),
-        Target("P6", "client CPU-s/M", of("many-128", "client_cpu_s_per_million"), 0.5),
-        Target("P6", "broker CPU-s/M", of("many-128", "server_cpu_s_per_million"), 0.6),
-        Target("", "Python, least of the rates of confluent-kafka's", least_of_kafka, 1, True),
-        Target("", "Python, one by one, 128 B, messages/s", of("one-128", rate), 12_000, True),
-        Target("", "p99, us", of("one-128", p99), 200),
-        Target("", "Python, futures, 128 B, messages/s", of("futures-128", rate), 500_000, True),
-        Target("", "Python, asyncio, 128 B, messages/s", of("asyncio-128", rate), 500_000, True),
-        Target("", "Python, handlers, 128 B, messages/s", of("handlers-128", rate), 500_000, True),
-        Target("", "Python, handlers in asyncio, 128 B, messages/s", of("async-handlers-128", rate), 500_000, True),
-        Target("", "Python, import, ms", of("import", "import_ms"), 50),
-        Target("P8", "anonymous memory, loaded, MB", ours("send", "anonymous_memory_mb"), 64),
-        Target("P8", "peak memory, empty, MB", kernel("binary: peak memory, empty"), 15),
-        Target("", "10,000 queues: rate with 16", kernel("10000 queues"), 0.9, True),
-        Target("", "100,000 queues: rate with 16", kernel("100000 queues"), 0.9, True),
-        Target(
-            "",
-            "append of 1 KiB, of a bare copy",
-            kernel("append 1024 B, store, record check off, against a bare copy"),
-            0.5,
-            True,
-        ),
-        Target(
-            "",
-            "record check at append, 128 B, of the checksum alone",
-            kernel("record check at append, 128 B, against the checksum of the bytes"),
-            1.2,
-        ),
-        Target("", "scan to Arrow, GB/s a core", kernel("scan of 1 KiB bodies to Arrow, twelve columns"), 3, True),
-        Target("", "cold readers: p99 of sends beside them, of that alone", many("cold", "p99_ratio"), 1.5),
-        Target("", "10,000 idle connections: anonymous memory, MB", many("idle", "anonymous_memory_mb"), 100),
-        Target("", "SYNC_MASTER and slave, 64 threads: CPU of Apache's two", ratio("pair-64", cpu), 0.25),
-        Target("", "of it the slave's", ratio("pair-64", "slave_cpu_s_per_million"), 0.25),
-        Target("", "catch-up of a slave, of a bare copy", of_rounds("catch_up", "of_bare"), 0.7, True),
-        Target("", "lag of a slave at half load, p99, ms", of_rounds("lag", "p99_ms"), 5),
-        Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
-        Target(
-            "",
-            "Spark by path, full rows of 1 KiB, of the same batches from memory",
-            kernel("Spark scan by path, 1 KiB bodies, against the ceiling"),
-            0.85,
-            True,
-        ),
-        Target("", "Spark live, batch: rows of Kafka's source", of_source(live, ROWS_RATE, *SPARK_BATCHES), 4, True),
-        Target("", "CPU of Kafka's source", of_source(live, SPARK_CPU, *SPARK_BATCHES), 0.6),
-        Target("", "Spark by path, batch: rows of it", of_source(path, ROWS_RATE, *SPARK_BATCHES), 6, True),
-        Target("", "CPU of it", of_source(path, SPARK_CPU, *SPARK_BATCHES), 0.6),
-        Target("", "Spark live, stream: rows of it", of_source(live, ROWS_RATE, "available"), 1, True),
-        Target("", "age of a batch, of it", of_source(live, AGE, "steady"), 1),
-    ]
+
+def kernel(name: str) -> Value:
+    """A figure of `make bench`."""
+    return lambda: load("figures").get("figures", {}).get(name, {}).get("value")
+
+
+def many(row: str, figure: str) -> Value:
+    """A figure of many connections."""
+    return lambda: median(load("connections").get(row, []), figure)
+
+
+def of_rounds(file: str, figure: str) -> Value:
+    return lambda: median(load(file).get("rounds", []), figure)
+
+
+def of_source(system: str, column: Column, *rows: str) -> Value:
+    """The worst of the rows' ratios to Kafka's source."""
+
+    def ratios() -> Iterator[float]:
+        for row in rows:
+            systems = rows_of("spark").get(row, {}).get("systems", {})
+            ours, theirs = (median(systems.get(name, []), column.key) for name in (system, KAFKA_SOURCE))
+            if ours is not None and theirs is not None:
+                yield ours / theirs
+
+    worst = min if column.more_is_better else max
+    return lambda: worst(ratios(), default=None)
+
+
+LIVE, PATH = "RocketPy, name server", "RocketPy, path"
+BROKER_CPU = "broker_cpu_s_per_million"
+
+SERVER_TARGETS = [
+    Target("P1", "sends, 64 x 128 B: CPU of Apache's", ratio("send", BROKER_CPU), 0.2),
+    Target("P1", "p99 of Apache's", ratio("send", P99.key), 0.5),
+    Target("P1", "rate of Apache's", ratio("send", RATE.key), 2, True),
+    Target("P1b", "one thread: CPU of Apache's", ratio("send-1", BROKER_CPU), 0.2),
+    Target("P1b", "messages/s", ours("send-1", RATE.key), 12_000, True),
+    Target("P2", "flushed, 64 threads: CPU of Apache's", ratio("send-flushed", BROKER_CPU), 0.2),
+    Target("P2", "rate of Apache's", ratio("send-flushed", RATE.key), 2, True),
+    Target("P2", "native load, 64 connections, messages/s", of("single-flushed", RATE.key), 57_000, True),
+    Target("P3", "many in flight, native, batches of 100 x 128 B, messages/s", of("batches", RATE.key), 1e6, True),
+    Target("P3", "CPU-s/M", of("batches", SERVER_CPU.key), 1),
+    Target("P4", "batches of 32 x 128 B: CPU of Apache's", ratio("batch", BROKER_CPU), 0.2),
+    Target("P5", "backlog, Apache's push consumer: CPU of Apache's", ratio("push", BROKER_CPU), 0.2),
+    Target("P5", "native reader, messages/s", of("read", RATE.key), 2e6, True),
+    Target("P5", "native reader, CPU-s/M", of("read", SERVER_CPU.key), 0.3),
+]
+"""Sends and backlogs: of Apache's, and of native loads."""
+CLIENT_TARGETS = [
+    Target("P6", "`send_many`, rate of confluent-kafka's, worst round", worst_of_kafka("many-128"), 1, True),
+    Target("P6", "client CPU-s/M", of("many-128", CLIENT_CPU.key), 0.5),
+    Target("P6", "broker CPU-s/M", of("many-128", SERVER_CPU.key), 0.6),
+    Target("", "Python, least of the rates of confluent-kafka's", least_of_kafka, 1, True),
+    Target("", "Python, one by one, 128 B, messages/s", of("one-128", RATE.key), 12_000, True),
+    Target("", "p99, us", of("one-128", P99.key), 200),
+    Target("", "Python, futures, 128 B, messages/s", of("futures-128", RATE.key), 500_000, True),
+    Target("", "Python, asyncio, 128 B, messages/s", of("asyncio-128", RATE.key), 500_000, True),
+    Target("", "Python, handlers, 128 B, messages/s", of("handlers-128", RATE.key), 500_000, True),
+    Target("", "Python, handlers in asyncio, 128 B, messages/s", of("async-handlers-128", RATE.key), 500_000, True),
+    Target("", "Python, import, ms", of("import", IMPORT.key), 50),
+]
+"""Python clients."""
+STORE_TARGETS = [
+    Target("P8", "anonymous memory, loaded, MB", ours("send", "anonymous_memory_mb"), 64),
+    Target("P8", "peak memory, empty, MB", kernel("binary: peak memory, empty"), 15),
+    Target("", "10,000 queues: rate with 16", kernel("10000 queues"), 0.9, True),
+    Target("", "100,000 queues: rate with 16", kernel("100000 queues"), 0.9, True),
+    Target(
+        "",
+        "append of 1 KiB, of a bare copy",
+        kernel("append 1024 B, store, record check off, against a bare copy"),
+        0.5,
+        True,
+    ),
+    Target(
+        "",
+        "record check at append, 128 B, of the checksum alone",
+        kernel("record check at append, 128 B, against the checksum of the bytes"),
+        1.2,
+    ),
+    Target("", "scan to Arrow, GB/s a core", kernel("scan of 1 KiB bodies to Arrow, twelve columns"), 3, True),
+    Target("", "cold readers: p99 of sends beside them, of that alone", many("cold", "p99_ratio"), 1.5),
+    Target("", "10,000 idle connections: anonymous memory, MB", many("idle", "anonymous_memory_mb"), 100),
+    Target("", "SYNC_MASTER and slave, 64 threads: CPU of Apache's two", ratio("pair-64", BROKER_CPU), 0.25),
+    Target("", "of it the slave's", ratio("pair-64", "slave_cpu_s_per_million"), 0.25),
+    Target("", "catch-up of a slave, of a bare copy", of_rounds("catch_up", "of_bare"), 0.7, True),
+    Target("", "lag of a slave at half load, p99, ms", of_rounds("lag", "p99_ms"), 5),
+    Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
+]
+"""Memory, queues, storage, connections and replication."""
+SPARK_TARGETS = [
+    Target(
+        "",
+        "Spark by path, full rows of 1 KiB, of the same batches from memory",
+        kernel("Spark scan by path, 1 KiB bodies, against the ceiling"),
+        0.85,
+        True,
+    ),
+    Target("", "Spark live, batch: rows of Kafka's source", of_source(LIVE, ROWS_RATE, *SPARK_BATCHES), 4, True),
+    Target("", "CPU of Kafka's source", of_source(LIVE, SPARK_CPU, *SPARK_BATCHES), 0.6),
+    Target("", "Spark by path, batch: rows of it", of_source(PATH, ROWS_RATE, *SPARK_BATCHES), 6, True),
+    Target("", "CPU of it", of_source(PATH, SPARK_CPU, *SPARK_BATCHES), 0.6),
+    Target("", "Spark live, stream: rows of it", of_source(LIVE, ROWS_RATE, "available"), 1, True),
+    Target("", "age of a batch, of it", of_source(LIVE, AGE, "steady"), 1),
+]
+"""Sources of Spark."""
 
 
 def rounds_text(rows: dict[str, Any]) -> str:
@@ -414,7 +441,7 @@ def spark_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "    python benches/macro/spark_sources.py --save\n"
     yield from compared(rows, "messages", SPARK_COLUMNS, ROWS_RATE)
     yield "\nKafka's source is ahead here:\n"
-    for own in ("RocketPy, name server", "RocketPy, path"):
+    for own in (LIVE, PATH):
         pairs = {
             name: row | {"systems": {one: row["systems"].get(one, []) for one in (own, KAFKA_SOURCE)}}
             for name, row in rows.items()
@@ -454,7 +481,7 @@ def page() -> Iterator[str]:
     yield "`python benches/macro/connections.py --save` and `make bench` measure the rest of them.\n"
     yield "| | work | target | measured | reached |"
     yield "|---|---|---|---|---|"
-    yield from (target.line() for target in targets())
+    yield from (target.line() for target in SERVER_TARGETS + CLIENT_TARGETS + STORE_TARGETS + SPARK_TARGETS)
     yield from shortfalls(others)
 
 

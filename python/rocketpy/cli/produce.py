@@ -57,60 +57,61 @@ class Input(StrEnum):
     FILES = "files"
 
 
+Given = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Files to read instead of standard input.")]
+Format = Annotated[
+    Input,
+    typer.Option(
+        "--format",
+        help="lines: each line is a message, without its end (\\n or \\r\\n). json: each line is an object as "
+        "`consume --format json` prints it. files: each line names a file that is a message.",
+    ),
+]
+Tag = Annotated[str | None, typer.Option("--tag", help="Tag of messages that have none.")]
+Keys = Annotated[list[str] | None, typer.Option("--key", help="Key of messages that have none.")]
+OrderKey = Annotated[
+    str | None,
+    typer.Option(
+        "--order-key",
+        help="Order key of messages that have none. Messages with the same order key are sent to one queue, in "
+        "order; messages without one are sent to the queues in runs, in order only within each queue.",
+    ),
+]
+DelayLevel = Annotated[
+    int | None,
+    typer.Option("--delay-level", min=1, max=18, help="Consumers get the messages after the delay of this level."),
+]
+Delay = Annotated[
+    float | None,
+    typer.Option(
+        "--delay", min=0, metavar="SECONDS", help="Consumers get the messages after this delay (timer messages)."
+    ),
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option("--deliver-at", metavar="TIME", help="Consumers get the messages at this time (timer messages)."),
+]
+MaxMessageSize = Annotated[int, typer.Option("--max-message-size", min=1, help="Maximum body size in bytes.")]
+Group = Annotated[str, typer.Option("--group", help="Producer group.")]
+
+
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    inputs: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read instead of standard input.")
-    ] = None,
-    form: Annotated[
-        Input,
-        typer.Option(
-            "--format",
-            help="lines: each line is a message, without its end (\\n or \\r\\n). json: each line is an object as "
-            "`consume --format json` prints it. files: each line names a file that is a message.",
-        ),
-    ] = Input.LINES,
-    tag: Annotated[str | None, typer.Option("--tag", help="Tag of messages that have none.")] = None,
-    key: Annotated[list[str] | None, typer.Option("--key", help="Key of messages that have none.")] = None,
-    order_key: Annotated[
-        str | None,
-        typer.Option(
-            "--order-key",
-            help="Order key of messages that have none. Messages with the same order key are sent to one queue, in "
-            "order; messages without one are sent to the queues in runs, in order only within each queue.",
-        ),
-    ] = None,
-    delay_level: Annotated[
-        int | None,
-        typer.Option("--delay-level", min=1, max=18, help="Consumers get the messages after the delay of this level."),
-    ] = None,
-    delay: Annotated[
-        float | None,
-        typer.Option(
-            "--delay", min=0, metavar="SECONDS", help="Consumers get the messages after this delay (timer messages)."
-        ),
-    ] = None,
-    deliver_at: Annotated[
-        str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Consumers get the messages at this time (timer messages)."),
-    ] = None,
-    max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Maximum body size in bytes.")] = 4
-    << 20,
+    inputs: Given = None,
+    form: Format = Input.LINES,
+    tag: Tag = None,
+    key: Keys = None,
+    order_key: OrderKey = None,
+    delay_level: DelayLevel = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    max_message_size: MaxMessageSize = 4 << 20,
     name_server: NameServer = LOCAL,
-    group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
+    group: Group = "rocketpy-cli",
     as_json: Json = False,
 ) -> None:
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
-    if deliver_at is not None and deliver_at.strip().startswith("-"):
-        hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
-        raise CommandError(f"delivery time is in the past: {deliver_at}", ExitCode.USAGE, hint)
-    at = None if deliver_at is None else moment(deliver_at, "--deliver-at")
-    later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
-    given = {name: value for name, value in later.items() if value is not None}
-    if len(given) > 1:
-        hint = "keep one of them; without any, consumers get the messages immediately"
-        raise CommandError("--delay-level, --delay and --deliver-at exclude each other", ExitCode.USAGE, hint)
-    defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key, **given}
+    defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key}
+    defaults |= chosen_delay(delay_level, delay, deliver_at)
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, empty = monotonic(), Empty()
     with ExitStack() as stack:
@@ -124,15 +125,37 @@ def produce(
         task = bar.add_task(f"to {topic}", total=None)
         messages = message_groups(lines, make, topic, defaults, empty, max_message_size)
         sent = send_all(producer, topic, name_server, messages, lambda count: bar.update(task, completed=count))
-    seconds = monotonic() - began
+    show_sent(topic, sent, empty.lines, monotonic() - began, as_json=as_json)
+
+
+def chosen_delay(delay_level: int | None, delay: float | None, deliver_at: str | None) -> dict[str, Any]:
+    """Returns the delay option that was given, with its value, as an argument of `Message`.
+
+    Raises:
+        CommandError: The time is in the past, or several options are given.
+    """
+    if deliver_at is not None and deliver_at.strip().startswith("-"):
+        hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
+        raise CommandError(f"delivery time is in the past: {deliver_at}", ExitCode.USAGE, hint)
+    at = None if deliver_at is None else moment(deliver_at, "--deliver-at")
+    later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
+    given = {name: value for name, value in later.items() if value is not None}
+    if len(given) > 1:
+        hint = "keep one of them; without any, consumers get the messages immediately"
+        raise CommandError("--delay-level, --delay and --deliver-at exclude each other", ExitCode.USAGE, hint)
+    return given
+
+
+def show_sent(topic: str, sent: int, empty_lines: int, seconds: float, *, as_json: bool) -> None:
+    """Reports the number of sent messages: JSON on standard output, else a line on standard error."""
     if as_json:
-        facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
+        facts = {"topic": topic, "messages": sent, "empty_lines": empty_lines, "seconds": round(seconds, 3)}
         output.show_one(facts, as_json=True)
         return
     output.STDERR.print(f"{output.counted(sent, 'message')} to {topic} in {seconds:.2f} s", markup=False)
-    if empty.lines:
+    if empty_lines:
         output.STDERR.print(
-            f"skipped, because a message must not be empty: {output.counted(empty.lines, 'empty line')}"
+            f"skipped, because a message must not be empty: {output.counted(empty_lines, 'empty line')}"
         )
 
 
