@@ -11,16 +11,15 @@ from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place
 from rocketpy.spark.columns import keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from rocketpy.spark.batches import Share
+    from rocketpy.spark.job import Keep
 
-Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""Caches a table until the job has saved its findings: `job.caches`."""
 Place: TypeAlias = tuple[str, str | None, int]
 """Topic, broker name (None in a store folder) and number of a queue."""
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -50,6 +50,9 @@ Rate = Annotated[
     typer.Option("--rate", min=0.001, metavar="N", help="Maximum number of messages per second, in total."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""Caches a table until the job has saved its findings: `caches`."""
 
 IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
 """Whether spark-submit started this process and has set up Java and the workers' Python."""
@@ -297,7 +300,7 @@ def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
 
 
 @contextmanager
-def caches() -> "Generator[Callable[[DataFrame], DataFrame]]":
+def caches() -> Generator[Keep]:
     """Gives a function that caches a table until the end of the block; the session may go on after the job."""
     kept: list[DataFrame] = []
 

@@ -3,7 +3,7 @@
 `spark-submit spark/trace_latency.py --name-server 127.0.0.1:9876 --topic flights --out latency` runs it by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,7 +91,7 @@ def traced_times(
     spark: "SparkSession",
     source: dict[str, object],
     topics: Sequence[str],
-    keep: "Callable[[DataFrame], DataFrame]",
+    keep: job.Keep,
 ) -> "DataFrame":
     """Computes the times of sends, deliveries and processing from traces. Duplicate records count once.
 
