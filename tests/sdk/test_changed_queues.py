@@ -5,7 +5,9 @@ Every reader gets all that was acknowledged after the change, or says what happe
 
 import asyncio
 import contextlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ from typing import ClassVar
 import pytest
 
 import rocketpy
+from rocketpy.console.exits import ExitCode
 from rocketpy.store import cut
 from rocketpy.testing import PATIENCE_SECONDS, SMALL_FILES, PatientServer, fresh_name
 from waiting import wait_for_files, wait_until
@@ -31,6 +34,9 @@ class Reader:
 
     def has(self, bodies):
         return set(bodies) <= set(self.bodies)
+
+    def has_ended(self):
+        return False
 
     @contextlib.contextmanager
     def running(self):
@@ -103,6 +109,14 @@ class OrderedPush(Push):
     options: ClassVar = {"ordered": True}
 
 
+NOTICE = re.compile(
+    r"\S+@broker-a#\d (was created again, or its store was replaced; reading continues at offset 0|"
+    r"lost \d+ messages at its end; reading continues at offset \d+)|"
+    r".+; (retrying until the servers are available|reading the offsets again)|available again"
+)
+"""Line of `consume --follow` about a change; the command continues."""
+
+
 class Follow(Reader):
     """`rocketpy consume --follow`."""
 
@@ -123,11 +137,32 @@ class Follow(Reader):
                 yield
             finally:
                 process.terminate()
-                for thread in threads:
-                    thread.join(PATIENCE_SECONDS)
+                try:
+                    code = process.wait(PATIENCE_SECONDS)
+                finally:
+                    process.kill()
+                    for thread in threads:
+                        thread.join(PATIENCE_SECONDS)
+        self.check_end(code)
 
     def note(self, lines, stream, convert):
         lines.extend(convert(line.rstrip("\n")) for line in stream)
+
+    def has_ended(self):
+        """Whether the command ended by itself: it met the topic while the topic did not exist."""
+        return any(said.startswith("error: ") for said in self.said)
+
+    def check_end(self, code):
+        """Checks the exit code, and that standard error has notices of changes, and an error only at the end."""
+        notices, end = (self.said[:-2], self.said[-2:]) if self.has_ended() else (self.said, [])
+        assert [said for said in notices if not NOTICE.fullmatch(said)] == []
+        if not end:
+            assert code == -signal.SIGTERM
+            return
+        error, hint = end
+        assert re.fullmatch(rf"error: .*\btopic:? {self.topic}\b.*", error), error
+        assert hint.startswith("hint: "), hint
+        assert code == ExitCode.NOT_FOUND
 
 
 class FollowAsMember(Follow):
@@ -187,7 +222,7 @@ def test_live_readers_get_everything_of_the_later_queues_or_report_the_change(tm
             return {
                 name: (sorted(set(new) - set(reader.bodies)), reader.said)
                 for name, reader in readers.items()
-                if not reader.has(new) and not any(said.startswith("error: ") for said in reader.said)
+                if not (reader.has(new) or reader.has_ended())
             }
 
         with contextlib.suppress(AssertionError):
