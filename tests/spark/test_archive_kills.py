@@ -67,63 +67,80 @@ def committed_rows(folder, format):
     return sum(pa.table(DeltaTable(folder).get_add_actions())["num_records"].to_pylist())
 
 
+def fill(server, topics, count):
+    """Creates topics with this number of messages each."""
+    with rocketpy.Admin(server.name_server, api_timeout=60) as admin:
+        for topic in topics:
+            admin.create_topic(topic, queues=2)
+    with rocketpy.Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
+        for topic in topics:
+            producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(count)])
+
+
+class Archive:
+    """Runs of the job `archive` with one folder, and the kills that it survived."""
+
+    def __init__(self, server, topics, folder, format, log):
+        self.server, self.topics, self.folder, self.format, self.log = server, topics, folder, format, log
+        self.done = Counter()
+
+    def start(self):
+        where = ["--name-server", self.server.name_server, "--out", str(self.folder), "--format", self.format]
+        names = [part for topic in self.topics for part in ("--topic", topic)]
+        self.job = Program(JOB, *where, *names, "--round-messages", "400", log=self.log, submit=SUBMIT)
+
+    def rows(self):
+        try:
+            return committed_rows(self.folder, self.format)
+        except (FileNotFoundError, TableNotFoundError):  # none is there yet, or the job removed an old manifest
+            return -1
+
+    def kill(self, kind, chance):
+        """Kills the driver, a worker or the broker, and starts it again. Does nothing if no worker is there."""
+        if kind == "driver":
+            self.job.kill()
+            self.start()
+        elif kind == "broker":
+            self.server.kill()
+            self.server.start()
+        elif not self.job.kill_a_worker(chance):
+            return
+        self.done[kind] += 1
+
+    def run_until_done(self, kinds, places, chance):
+        """Kills each kind after as many rows as its place says. A job that ended with an error is started again."""
+        self.start()
+        while (ended := self.job.succeeded()) is not True:
+            if ended is False:
+                self.done["started again"] += 1
+                assert self.done["started again"] <= len(kinds), self.log.read_text(errors="replace")[-4000:]
+                self.start()
+            killed = sum(self.done[kind] for kind in set(kinds))
+            if killed == len(kinds) or self.rows() < places[killed]:
+                time.sleep(0.02)
+                continue
+            time.sleep(chance.uniform(0, 0.5))  # any moment of a round
+            self.kill(kinds[killed], chance)
+        print(self.done)
+
+
 @pytest.mark.timeout(900 + 60 * KILLS)
 @pytest.mark.parametrize("format", ["parquet", pytest.param("delta", marks=pytest.mark.soak)])
 def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_none_twice(tmp_path, chance, format):
-    kills = KILLS
     try:
         prepare_java()
     except JavaNotFoundError as missing:
         pytest.skip(str(missing))
     topics = [fresh_name("archived") for _ in range(2)]
-    out, log = tmp_path / "out", tmp_path / "driver.log"
+    out = tmp_path / "out"
     with ServerProcess(tmp_path / "store") as server:
-        with rocketpy.Admin(server.name_server, api_timeout=60) as admin:
-            for topic in topics:
-                admin.create_topic(topic, queues=2)
-        with rocketpy.Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
-            for topic in topics:
-                producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(PER_KILL * kills)])
+        fill(server, topics, PER_KILL * KILLS)
         total = len(in_the_queues(server, topics))
-        kinds = [("driver", "worker", "broker", "worker")[number % 4] for number in range(kills)]
+        kinds = [("driver", "worker", "broker", "worker")[number % 4] for number in range(KILLS)]
         chance.shuffle(kinds)
-        places = sorted(chance.sample(range(total), kills))
-
-        def start() -> Program:
-            where = ["--name-server", server.name_server, "--out", str(out), "--format", format]
-            names = [part for topic in topics for part in ("--topic", topic)]
-            return Program(JOB, *where, *names, "--round-messages", "400", log=log, submit=SUBMIT)
-
-        def archived() -> int:
-            try:
-                return committed_rows(out, format)
-            except (FileNotFoundError, TableNotFoundError):  # none is there yet, or the job removed an old manifest
-                return -1
-
-        job, done = start(), Counter()
-        while (ended := job.succeeded()) is not True:
-            if ended is False:
-                done["started again"] += 1
-                assert done["started again"] <= kills, log.read_text(errors="replace")[-4000:]
-                job = start()
-            if not kinds or archived() < places[0]:
-                time.sleep(0.02)
-                continue
-            time.sleep(chance.uniform(0, 0.5))  # any moment of a round
-            kind = kinds[0]
-            if kind == "driver":
-                job.kill()
-                job = start()
-            elif kind == "broker":
-                server.kill()
-                server.start()
-            elif not job.kill_a_worker(chance):
-                continue
-            done[kind] += 1
-            kinds.pop(0)
-            places.pop(0)
-        print(done)
-        assert sum(done[kind] for kind in ("driver", "worker", "broker")) == kills
+        archive = Archive(server, topics, out, format, tmp_path / "driver.log")
+        archive.run_until_done(kinds, sorted(chance.sample(range(total), KILLS)), chance)
+        assert sum(archive.done[kind] for kind in ("driver", "worker", "broker")) == KILLS
         sent = in_the_queues(server, topics)
         rows = in_parquet_files(out) if format == "parquet" else in_a_delta_table(out)
     twice = [place for place, times in Counter(place for place, _ in rows).items() if times > 1]
