@@ -301,6 +301,12 @@ def test_the_words_of_the_list_match_what_the_style_guide_replaces() -> None:
         "such a file points past the end of its queue",
         "the offset lies before the start of the queue",
         "whoever sends it",
+        "pull failed, it is repeated",
+        "cannot delete topic, it does not exist: {topic}",
+        "queues go to another member",
+        "the consumer stops while handlers run, their messages come again",
+        "a message was consumed because somebody asked for it",
+        "automatic commit works again",
     ]:
         assert any(form.search(wrong) for form in forms), wrong
     for right in [
@@ -312,5 +318,9 @@ def test_the_words_of_the_list_match_what_the_style_guide_replaces() -> None:
         "detached from previous master: another slave is being promoted",
         "the slave is too far behind its master",
         "the broker is no longer the master",
+        "pull failed, retrying",
+        "cannot delete topic that does not exist: {topic}",
+        "queues handed over to another member",
+        "if the file is damaged, it is restored from its backup",
     ]:
         assert not any(form.search(right) for form in forms), right

@@ -56,7 +56,9 @@ def test_a_message_whose_handler_raises_comes_again(server, topic, group, caplog
     assert seen.counts() == Counter({0: 1, 1: 1, 2: 1, 3: 3, 4: 1})
     stats = consumer.stats()
     assert (stats.failed, stats.sent_back, stats.dead, stats.unfinished) == (2, 2, 0, 0)
-    attempts = [record for record in caplog.records if "which comes again: ValueError: no such order" in record.message]
+    attempts = [
+        record for record in caplog.records if "which is redelivered: ValueError: no such order" in record.message
+    ]
     assert [(record.levelno, record.exc_info) for record in attempts] == [(logging.WARNING, None)] * 2
 
 
@@ -313,7 +315,7 @@ def test_a_handler_that_blocks_is_given_up_and_others_are_served(server, topic, 
         stats = consumer.stats()
         assert (stats.timed_out, stats.sent_back, stats.consumed) == (1, 1, 5)
         go_on.set()
-    assert "not returned in time" in caplog.text
+    assert "handler timed out" in caplog.text
     assert consumer.stats().consumed == 5, "what was sent back does not count when it ends after all"
 
 
@@ -524,10 +526,10 @@ def test_what_fails_while_its_broker_is_away_is_sent_back_when_that_returns(rock
         seen.wait(8)
         server.stop()
         away.set()
-        wait_until(lambda: "message not sent back" in caplog.text)
+        wait_until(lambda: "send-back of a message failed" in caplog.text)
         server.start()
         seen.wait(9)
-        wait_until(lambda: "messages are sent back again" in caplog.text)
+        wait_until(lambda: "send-back of messages recovered" in caplog.text)
         send(server, topic, 1)
         seen.wait(10)
     assert seen.counts() == Counter(range(8)) + Counter([3, 0]), "nothing is lost"

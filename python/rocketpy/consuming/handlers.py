@@ -127,7 +127,7 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
         is_wanted = error.__cause__ is None
     else:
         did, outcome = "failed for", work.fail(reason=reason)
-    fate, is_redelivered = outcome or ("was taken from it before, because it did not return in time", True)
+    fate, is_redelivered = outcome or ("was withdrawn before, because the handler did not return in time", True)
     if is_wanted and outcome is not None and is_redelivered:
         text = "handler of topic %s wants message %s later, which %s: %.512s"
         logger.info(text, work.topic, f"{printable(messages[0].msg_id)}{others}", fate, reason)

@@ -141,7 +141,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Parts of queues for the workers.
 
         Args:
-            start: Not used: for a first batch that is repeated, it is where the query would start today.
+            start: Not used: a repeated first batch has the offset of a new query instead of its own.
             end: End of the batch, with its begin.
         """
         with without_traceback():

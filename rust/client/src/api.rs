@@ -109,7 +109,7 @@ impl Api {
             if answer.code != response::REQUEST_CODE_NOT_SUPPORTED {
                 return Ok(answer);
             }
-            info!(address, "the broker does not know LITE_PULL_MESSAGE, it gets PULL_MESSAGE from now on");
+            info!(address, "LITE_PULL_MESSAGE not supported by the broker, using PULL_MESSAGE");
             without_lite_pull.lock().insert(address.to_owned());
         }
         self.call(address, operation, wire::pull(pull), timeout).await
@@ -138,7 +138,7 @@ impl Api {
             match self.call(address, operation, request.clone(), self.timeout).await {
                 Ok(answer) => {
                     if self.shared.names.answered(index) {
-                        warn!(address, "name server answers again");
+                        warn!(address, "name server reachable again");
                     }
                     return Ok((address.to_owned(), answer));
                 }
@@ -258,7 +258,7 @@ impl Api {
                     warn!(
                         topic,
                         default_queues,
-                        "the topic does not exist, the brokers create it with this many queues"
+                        "topic not found; brokers create it with the default number of queues"
                     );
                 }
                 Ok(self.learn(route))
@@ -333,7 +333,7 @@ impl Api {
             let _one_at_a_time = self.shared.routes.fetching().await;
             match self.fetch_route(&topic).await {
                 Ok(Some(route)) => drop(self.learn(route)),
-                Ok(None) => debug!(%topic, "no name server knows the topic, keeping its last route"),
+                Ok(None) => debug!(%topic, "topic unknown to all name servers, last route kept"),
                 Err(error) => warn!(%topic, %error, "route refresh failed"),
             }
         }

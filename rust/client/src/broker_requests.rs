@@ -42,8 +42,8 @@ impl BrokerRequests {
     fn take_check(&self, peer: SocketAddr, question: &Command) {
         match self.checks.arrived(question, peer) {
             Ok(true) => {}
-            Ok(false) => debug!(%peer, "no listener for the transaction check; the broker repeats it"),
-            Err(reason) => warn!(%peer, reason, "a question for a transaction cannot be read"),
+            Ok(false) => debug!(%peer, "transaction check ignored: no listener in this client"),
+            Err(reason) => warn!(%peer, reason, "cannot decode transaction check"),
         }
     }
 
@@ -52,10 +52,10 @@ impl BrokerRequests {
         let group = push.ext.get("group").unwrap_or_default();
         let body: ResetOffsetBody = match json::from_answer(&push.body) {
             Ok(body) => body,
-            Err(error) => return warn!(group, %peer, %error, "offsets that a group is set to cannot be read"),
+            Err(error) => return warn!(group, %peer, %error, "cannot decode offset reset"),
         };
         let Some(consumer) = self.members.consumer(group) else {
-            return warn!(group, %peer, "a group that has no member here is set to other offsets, ignored");
+            return warn!(group, %peer, "offset reset ignored: no member of the group in this client");
         };
         let offset = |(queue, offset)| Some((queue, QueueOffset(u64::try_from(offset).ok()?)));
         consumer.reset(body.offset_table.into_iter().filter_map(offset).collect());
@@ -93,11 +93,11 @@ impl BrokerRequests {
         match self.replies.arrived(push, peer) {
             Ok(true) => Response::success(),
             Ok(false) => {
-                debug!(%peer, "reply without a waiting request ignored");
+                debug!(%peer, "reply ignored: no waiting request");
                 Response::success()
             }
             Err(reason) => {
-                warn!(%peer, reason, "a reply cannot be read");
+                warn!(%peer, reason, "cannot decode reply");
                 Response::status(response::SYSTEM_ERROR, reason)
             }
         }
@@ -134,7 +134,7 @@ impl Handler for BrokerRequests {
                 Err(reason) => reply.send(Response::status(response::SYSTEM_ERROR, reason)),
             },
             code if reply.is_oneway() => {
-                warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");
+                warn!(code, peer = %connection.peer(), "request of a broker ignored: unknown code");
                 drop(reply);
             }
             code => reply.send(Response::not_supported(code)),

@@ -164,7 +164,7 @@ client_errors! {
         .retry()
         .hint(system::missing_topic_hint(topic));
     /// A topic to delete, which no name server knows.
-    #[error("cannot delete topic, it does not exist: {topic}")]
+    #[error("cannot delete topic that does not exist: {topic}")]
     NoSuchTopic { topic: String } => of(TopicNotFound)
         .code(CODE_NO_ROUTE)
         .hint("check the name: `rocketpy topic list` shows the topics");

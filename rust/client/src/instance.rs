@@ -129,7 +129,7 @@ impl Instance {
         let mut background = self.background.lock();
         while let Some(ended) = background.try_join_next() {
             if ended.is_err_and(|error| error.is_panic()) {
-                error!(client_id = self.client_id, "a background task of the client panicked");
+                error!(client_id = self.client_id, "background task of the client panicked");
             }
         }
         background.spawn_on(task, &self.runtime);
@@ -147,7 +147,7 @@ impl Instance {
                         info.broker_addr_table.values().filter_map(|broker| broker.master_address());
                     addresses.extend(masters.map(str::to_owned));
                 }
-                Err(error) => debug!(%error, "brokers that may ask for transactions not known"),
+                Err(error) => debug!(%error, "cannot find the brokers that send transaction checks"),
             }
         }
         self.heartbeat_to(addresses, true).await;
@@ -195,7 +195,7 @@ impl Instance {
             match ended {
                 Ok(result) => results.push(result),
                 Err(error) if error.is_panic() => {
-                    error!(client_id = self.client_id, "a call to a broker panicked");
+                    error!(client_id = self.client_id, "call to a broker panicked");
                 }
                 Err(_aborted) => {}
             }
@@ -236,7 +236,7 @@ impl Instance {
                 calls.spawn(async move {
                     let timeout = api.timeout().min(UNREGISTER_TIMEOUT);
                     if let Err(error) = api.call(&address, "unregistering", request, timeout).await {
-                        debug!(address, %error, "unregistering failed");
+                        debug!(address, %error, "unregistration failed");
                     }
                 });
             }

@@ -379,7 +379,7 @@ pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
 pub(crate) fn other_subscriptions(address: &str, answer: &Command) -> Vec<OtherSubscription> {
     let Some(text) = answer.ext.get(key::OTHER_SUBSCRIPTIONS) else { return Vec::new() };
     json::from_answer(text.as_bytes()).unwrap_or_else(|error| {
-        debug!(address, %error, "the answer to a heartbeat cannot be read");
+        debug!(address, %error, "cannot decode heartbeat response");
         Vec::new()
     })
 }

@@ -20,7 +20,7 @@ pub enum StoreError {
     #[error("store configuration {field} must be {allowed}: {value}")]
     BadConfig { field: &'static str, value: u64, allowed: &'static str },
     /// The folder holds something else than a store.
-    #[error("folder is not a store, it holds {found}: {}", path.display())]
+    #[error("folder is not a store but contains {found}: {}", path.display())]
     ForeignFolder { path: PathBuf, found: String },
     /// A folder of the log that is only read is not there.
     #[error("read-only commit log folder is missing: {}", path.display())]

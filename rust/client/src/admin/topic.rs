@@ -152,7 +152,7 @@ impl Api {
                 return;
             }
             if Instant::now() >= deadline {
-                warn!(topic = config.name, "the name servers do not know the new topic yet");
+                warn!(topic = config.name, "new topic missing in the routes of the name servers");
                 self.forget_route(&config.name);
                 return;
             }
@@ -179,7 +179,7 @@ impl Api {
         const OPERATION: &str = "topic statistics query";
         let answer = self.call(address, OPERATION, wire::topic_stats(topic), self.timeout()).await?;
         if answer.code == response::TOPIC_NOT_EXIST {
-            debug!(topic, address, "the broker does not have the topic that its route names");
+            debug!(topic, address, "topic missing at a broker of its route");
             return Ok(Vec::new());
         }
         let answer = outcome::success(OPERATION, address, answer)?;

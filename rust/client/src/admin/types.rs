@@ -44,9 +44,7 @@ impl TopicSpec {
 /// A topic at one broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicBroker {
-    /// The broker's name.
     pub broker_name: String,
-    /// The broker's cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,
@@ -187,9 +185,7 @@ pub enum OffsetTarget {
 /// A broker and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerDescription {
-    /// The broker's name.
     pub broker_name: String,
-    /// The broker's cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,

@@ -85,9 +85,9 @@ impl Member {
             let committed = member.commit_in(turn, CommitScope::Settled).await;
             let mut failure = member.commits.failure.lock();
             match committed {
-                Ok(()) if failure.worked() => warn!(group = %member.group, "commits in the background work again"),
+                Ok(()) if failure.worked() => warn!(group = %member.group, "background commit recovered"),
                 Err(error) if failure.failed(Instant::now()) => {
-                    warn!(group = %member.group, %error, "commit in the background failed, the next one repeats it");
+                    warn!(group = %member.group, %error, "background commit failed, retrying with the next commit");
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -128,9 +128,9 @@ impl Member {
         let queues = mine.len();
         let mine = mine.into_iter().map(|(queue, offset)| (Arc::new(queue), offset)).collect();
         match self.send(mine).await {
-            Ok(()) => info!(group = %self.group, queues, "the group was set to other offsets"),
+            Ok(()) => info!(group = %self.group, queues, "offsets of the group reset"),
             Err(error) => {
-                warn!(group = %self.group, %error, "offsets that the group was set to are not committed yet")
+                warn!(group = %self.group, %error, "reset offsets not committed yet")
             }
         }
     }
@@ -350,9 +350,9 @@ pub(super) async fn run(member: Arc<Member>, interval: Duration) {
         ticks.tick().await;
         match member.commit(CommitScope::Settled).await {
             // A warning too: whoever read of the failure reads of its end.
-            Ok(()) if failure.worked() => warn!(group = %member.group, "automatic commit works again"),
+            Ok(()) if failure.worked() => warn!(group = %member.group, "automatic commit recovered"),
             Err(error) if failure.failed(Instant::now()) => {
-                warn!(group = %member.group, %error, "automatic commit failed, it is repeated");
+                warn!(group = %member.group, %error, "automatic commit failed, retrying");
             }
             Ok(()) | Err(_) => {}
         }
@@ -374,6 +374,6 @@ pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) 
     let (ends, _) = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| ends.get(queue).is_some_and(|end| offset <= end));
     if let Err(error) = member.send(offsets).await {
-        warn!(group = %member.group, %error, "repeating commits to a broker failed");
+        warn!(group = %member.group, %error, "cannot repeat commits to a broker");
     }
 }

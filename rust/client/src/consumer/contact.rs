@@ -11,7 +11,6 @@ use crate::error::ClientError;
 /// A broker that a consumer reads from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerContact {
-    /// The broker's name.
     pub broker_name: Arc<str>,
     /// Why and since when it cannot be reached; `None` while it answers.
     pub trouble: Option<Trouble>,

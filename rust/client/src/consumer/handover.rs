@@ -66,7 +66,7 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
     // Without a lock the next member begins at once: nothing is won by keeping the queue.
     let (mut kept, mut rest): (Vec<_>, Vec<_>) =
         kept.into_iter().partition(|kept| locked.contains(&kept.queue));
-    debug!(group = %member.group, kept = kept.len(), given_up = rest.len(), "queues go to another member");
+    debug!(group = %member.group, kept = kept.len(), given_up = rest.len(), "queues handed over to another member");
     give_up(&member, &mut rest, true).await;
     if member.config.auto_commit.is_some() {
         // A member of another client does not wait for the lock.
@@ -154,7 +154,7 @@ async fn lock(
     let answer = call(member, queues, wire::lock, OPERATION).await;
     let held = answer
         .and_then(|(address, answer)| wire::json::<LockBatchResponseBody>(OPERATION, &address, &answer.body));
-    let held = held.inspect_err(|error| debug!(group = %member.group, %error, "queues are not locked"))?;
+    let held = held.inspect_err(|error| debug!(group = %member.group, %error, "queues not locked"))?;
     let is_held = |queue: &&Arc<MessageQueue>| held.lock_ok_mq_set.contains(queue);
     Ok(queues.iter().filter(is_held).cloned().collect())
 }
@@ -173,7 +173,7 @@ async fn unlock(member: &Member, mut queues: Vec<Arc<MessageQueue>>) {
     if !queues.is_empty()
         && let Err(error) = call(member, &queues, wire::unlock, "queue unlock").await
     {
-        debug!(group = %member.group, %error, "unlocking queues failed");
+        debug!(group = %member.group, %error, "cannot unlock queues");
     }
 }
 

@@ -37,8 +37,8 @@ use crate::members::Consumer;
 use crate::trace::{Uncommitted, dispatch};
 
 /// What the log says of another client with the id of this one.
-pub(super) const SAME_CLIENT_ID: &str = "another client of the group has the same client id: both get the same messages; give each \
-     an instance_name of its own, or none";
+pub(super) const SAME_CLIENT_ID: &str = "another client of the group has the same client id: both receive the same messages; give each \
+     its own instance_name, or none";
 
 /// What the handle and the tasks of a member share.
 pub(crate) struct Member {
@@ -246,11 +246,11 @@ impl Member {
             Reach::Unchanged => {}
             Reach::Lost => {
                 let error = error.map(ToString::to_string);
-                warn!(group = %self.group, error, "no broker of the consumer can be reached");
+                warn!(group = %self.group, error, "all brokers of the consumer unreachable");
                 // A poll that waits learns until when it may wait.
                 self.signals.arrived.notify_waiters();
             }
-            Reach::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
+            Reach::Found => info!(group = %self.group, "broker of the consumer reachable again"),
         }
     }
 
@@ -278,7 +278,7 @@ impl Member {
             if let Err(ended) = ended
                 && ended.is_panic()
             {
-                error!(group = %self.group, "a task of the consumer panicked");
+                error!(group = %self.group, "consumer task panicked");
             }
         }
         if !self.is_closed() {
@@ -300,7 +300,7 @@ impl Member {
             }
         };
         if tokio::time::timeout(self.client.api().timeout(), wait).await.is_err() {
-            warn!(group = %self.group, "some queues have no start offset yet: start=latest uses their ends at a later time");
+            warn!(group = %self.group, "start offsets of some queues not known yet; start=latest begins at their max offsets at a later time");
         }
     }
 
@@ -351,12 +351,15 @@ impl Consumer for Member {
                 warn!(%group, client_id = other.client_id, "{SAME_CLIENT_ID}");
             }
             (Change::Differs, Some(OtherSubscription { client_id, subscriptions, .. })) => {
-                let problem =
-                    "another member of the group subscribes to other topics or tags, each misses messages";
-                warn!(%group, other_client_id = client_id, other_subscriptions = subscriptions, "{problem}");
+                warn!(
+                    %group,
+                    other_client_id = client_id,
+                    other_subscriptions = subscriptions,
+                    "subscription conflict in the group: both members miss messages"
+                );
             }
             (Change::Agrees, _) => {
-                warn!(%group, "no other member of the group is in conflict with this one any more")
+                warn!(%group, "subscription conflict in the group resolved")
             }
             _ => {}
         }

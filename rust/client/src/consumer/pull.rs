@@ -97,7 +97,7 @@ impl Puller {
         self.member.note_contact(&self.queue().broker_name, start.as_ref().err());
         match start {
             Ok((offset, stored)) => {
-                debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
+                debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "start offset of the queue found");
                 self.begins_now = false;
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
                 self.member.signals.progress.notify_waiters();
@@ -106,7 +106,7 @@ impl Puller {
             Err(error) => {
                 self.begins_now = false;
                 if self.failure.failed(Instant::now()) {
-                    warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
+                    warn!(queue = %self.queue(), %error, "cannot find the start offset of the queue");
                 }
                 self.tell(&error);
                 Some(ERROR_PAUSE)
@@ -177,7 +177,7 @@ impl Puller {
                 self.broker_id = answer.suggested_broker_id;
                 self.no_route_since = None;
                 if self.failure.worked() {
-                    info!(queue = %self.queue(), "pulls work again");
+                    info!(queue = %self.queue(), "pulls recovered");
                 }
                 let took = started.elapsed();
                 if let Some(part) = &answer.pulled.part {
@@ -221,7 +221,7 @@ impl Puller {
                 queue = %self.queue(),
                 queue_offset = offset.get(),
                 next_queue_offset = next.get(),
-                "queue offset does not exist or the group was reset, the broker moved the reader"
+                "pull offset moved by the broker: queue offset does not exist, or the group was reset"
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
@@ -243,7 +243,7 @@ impl Puller {
         }
         let is_closing = matches!(error, ClientError::Closed { .. });
         if !is_closing && self.failure.failed(Instant::now()) {
-            warn!(queue = %self.queue(), %error, "pull failed, it is repeated");
+            warn!(queue = %self.queue(), %error, "pull failed, retrying");
         }
         self.tell(&error);
         if error.retryable()

@@ -131,7 +131,7 @@ impl Reading {
         loop {
             match self.try_pull(at).await {
                 Err(error) if attempt < ATTEMPTS && error.retryable() => {
-                    debug!(queue = %self.queue, %error, "range read failed, trying again");
+                    debug!(queue = %self.queue, %error, "range read failed, retrying");
                     attempt += 1;
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                     drop(self.client.api().refresh_route(&self.queue.topic).await);

@@ -104,7 +104,7 @@ async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usiz
             warn!(group = %member.group, "{problem}");
         }
     } else if failure.worked() {
-        info!(group = %member.group, "the queues of the group are shared out again");
+        info!(group = %member.group, "rebalance recovered");
     }
     if knows_all && !brokers.is_empty() {
         member.retain_contacts(&brokers);
@@ -160,7 +160,7 @@ async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<Strin
     }
     if !is_member(&members) {
         let (group, topic) = (&member.group, &route.topic);
-        warn!(%group, %topic, "this member is not in its group's list, it reads nothing");
+        warn!(%group, %topic, "member missing in the member list of its group, no queues assigned");
     }
     Ok(members)
 }
@@ -173,7 +173,7 @@ fn note_own_id_twice(member: &Member, members: &[String]) {
     if members.iter().filter(|id| *id == client_id).count() < 2 {
         listed_twice.worked();
     } else if listed_twice.failed(Instant::now()) {
-        warn!(group = %member.group, client_id, "{SAME_CLIENT_ID}; or this one has just connected again");
+        warn!(group = %member.group, client_id, "{SAME_CLIENT_ID}; or this client has just reconnected");
     }
 }
 
@@ -200,7 +200,7 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
             && answer.code == response::SUBSCRIPTION_GROUP_NOT_EXIST
         {
             let error = outcome::refused(OPERATION, address, &answer);
-            warn!(group = %member.group, %error, "the group does not exist at the broker, nothing is read");
+            warn!(group = %member.group, %error, "group not found at the broker, no queues are read");
             member.state.lock().fail(error);
             member.signals.arrived.notify_waiters();
         }

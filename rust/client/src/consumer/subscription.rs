@@ -101,7 +101,7 @@ pub(super) async fn check_at_brokers(
             // A broker from before the request: its pulls say so.
             Err(error) if error.is_refused_with(response::REQUEST_CODE_NOT_SUPPORTED) => {}
             Err(error @ ClientError::Refused { .. }) => return Err(outcome::of_sql(error)),
-            Err(error) => debug!(address, %error, "cannot ask whether the broker filters by SQL92"),
+            Err(error) => debug!(address, %error, "cannot check whether the broker filters by SQL92"),
             Ok(_) => {}
         }
     }

@@ -84,7 +84,7 @@ impl Faults {
         let mut state = self.state.lock();
         let fault = state.avoid(&queue.broker_name, now + PENALTY_OF_FAILURE);
         if fault.unreachable.replace(queue.clone()).is_none() {
-            warn!(broker_name = &*queue.broker_name, "broker failed, other brokers get the messages");
+            warn!(broker_name = &*queue.broker_name, "broker failed, sending to other brokers");
         }
         !std::mem::replace(&mut state.is_asking, true)
     }
@@ -99,7 +99,7 @@ impl Faults {
             }
             for queue in faults.unreachable() {
                 if is_answered(&client, &queue).await {
-                    info!(broker_name = &*queue.broker_name, "broker answers again");
+                    info!(broker_name = &*queue.broker_name, "broker reachable again");
                     faults.reached(&queue.broker_name);
                 }
             }

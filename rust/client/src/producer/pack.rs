@@ -162,7 +162,7 @@ fn compressed(message: &Message, config: &ProducerConfig) -> (Bytes, i32) {
         Ok(body) if body.len() < message.body.len() => (body.into(), kind.mark(0)),
         Ok(_) => raw,
         Err(error) => {
-            debug!(%error, "body does not compress, sending it raw");
+            debug!(%error, "cannot compress body, sending it uncompressed");
             raw
         }
     }

@@ -143,7 +143,7 @@ impl Sender {
                 return Err(attempts.give_up(&outgoing.topic, error, true));
             }
             if self.client.api().sends_again() {
-                warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, trying again");
+                warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, retrying");
             }
             if next == Next::Elsewhere {
                 target = Target::Any;

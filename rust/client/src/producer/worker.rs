@@ -293,6 +293,6 @@ fn gone() -> ClientError {
 
 fn log_panic(topic: &str) {
     if std::thread::panicking() {
-        error!(topic, "a request of submitted messages panicked");
+        error!(topic, "request of submitted messages panicked");
     }
 }

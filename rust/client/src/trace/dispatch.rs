@@ -48,14 +48,14 @@ async fn run(shared: Arc<Shared>, sender: Sender) {
         let outgoing = single(&message, Given::default(), &sender.config, ids, ids.moment());
         match sender.deliver(&outgoing, Target::Any, timeout).await {
             Ok(_) if failure.worked() => {
-                warn!(group = %shared.group, trace_topic = shared.topic, "traces are sent again");
+                warn!(group = %shared.group, trace_topic = shared.topic, "trace sends recovered");
             }
             Ok(_) => {}
             Err(error) => {
                 let dropped = shared.count_unsent(count);
                 if failure.failed(Instant::now()) {
                     let (group, trace_topic, error) = (&shared.group, &shared.topic, error.error);
-                    warn!(%group, trace_topic, %error, dropped, "traces cannot be sent and are dropped");
+                    warn!(%group, trace_topic, %error, dropped, "cannot send traces, records dropped");
                 }
             }
         }

@@ -179,7 +179,7 @@ impl Shared {
         }
         let dropped = self.count_unsent(count);
         if self.full.lock().failed(Instant::now()) {
-            warn!(group = %self.group, trace_topic = self.topic, dropped, reason, "trace records are dropped");
+            warn!(group = %self.group, trace_topic = self.topic, dropped, reason, "trace records dropped");
         }
     }
 

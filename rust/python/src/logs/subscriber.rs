@@ -61,7 +61,7 @@ impl Subscriber for ToQueue {
     fn exit(&self, _span: &Id) {}
 }
 
-/// Message and fields in one line: `send failed, trying again topic="orders"`. The message is the first field.
+/// Message and fields in one line: `send failed, retrying topic="orders"`. The message is the first field.
 struct Text(String);
 
 impl Visit for Text {

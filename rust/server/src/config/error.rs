@@ -108,7 +108,8 @@ impl ConfigError {
                 root.display()
             )),
             Self::StorePath { .. } => Some(
-                "remove the key; Apache's brokers since 3.2.6 ignore it and use the same place".to_owned(),
+                "remove the key: Apache's brokers since 3.2.6 ignore it, and the path stays the same"
+                    .to_owned(),
             ),
             Self::Several(_) => {
                 Some("correct each of them; `rocketpy config explain KEY` describes a key".to_owned())

@@ -55,7 +55,7 @@ pub enum ReadError {
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },
     /// A file of numbered files has an impossible name or length.
-    #[error("cannot use the file ({reason}): {}", path.display())]
+    #[error("file is not usable ({reason}): {}", path.display())]
     BadFile { path: PathBuf, reason: String },
     /// A record is damaged, or the entry that leads to it is.
     #[error(

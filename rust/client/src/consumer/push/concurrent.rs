@@ -335,7 +335,7 @@ impl Engine {
                     let topic = origin_topic(&record);
                     error!(
                         group = %self.member.group,
-                        topic, "a retried message is of a topic without a handler, it is sent back"
+                        topic, "retried message sent back: no handler for its topic"
                     );
                     let error = format!("no handler for topic {topic}");
                     send_back::start(self, piece, Verdict::Retry, Some(&error));

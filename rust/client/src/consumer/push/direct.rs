@@ -97,7 +97,7 @@ impl Engine {
                 return Err(format!("no handler of topic {topic} ended within {TIMEOUT:?}"));
             }
         };
-        info!(group = %self.member.group, topic, ?consume_result, "a message was consumed because somebody asked for it");
+        info!(group = %self.member.group, topic, ?consume_result, "message consumed on request");
         Ok(ConsumeMessageDirectlyResult {
             auto_commit: true,
             consume_result,

@@ -182,7 +182,7 @@ impl PushConsumer {
             let unfinished = self.engine.member.state.lock().unfinished();
             warn!(
                 group = self.group(),
-                unfinished, "the consumer stops while handlers run, their messages come again"
+                unfinished, "consumer stops while handlers run, their messages will be redelivered"
             );
         }
         if tokio::time::timeout(patience, self.told_of_leaving()).await.is_err() {

@@ -52,7 +52,7 @@ pub(in crate::consumer) async fn renew_now(member: &Member) {
         match lock(member, &queues).await {
             Ok(held) if held.len() < queues.len() => {
                 let (had, has) = (queues.len(), held.len());
-                warn!(group = %member.group, had, has, "another member got queues that are read in order");
+                warn!(group = %member.group, had, has, "locks of ordered queues lost to another member");
             }
             Ok(_) => {}
             Err(error) => debug!(group = %member.group, %error, "locks not renewed"),
@@ -88,7 +88,7 @@ pub(in crate::consumer) async fn unlock(member: &Member, queues: Vec<Arc<Message
             api.call_ok(&address, "queue unlock", wire::unlock(&body(member, &queues))).await
         };
         if let Err(error) = unlocked.await {
-            debug!(group = %member.group, %error, "unlocking queues failed");
+            debug!(group = %member.group, %error, "cannot unlock queues");
         }
     }
 }

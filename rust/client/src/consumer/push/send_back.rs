@@ -101,12 +101,12 @@ async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, 
                 let count = if is_dead { &engine.counts.dead } else { &engine.counts.sent_back };
                 count.fetch_add(1, Ordering::Relaxed);
                 if engine.send_back_failure.lock().worked() {
-                    warn!(group = %member.group, "messages are sent back again");
+                    warn!(group = %member.group, "send-back of messages recovered");
                 }
                 break;
             }
             Err(error) if engine.send_back_failure.lock().failed(Instant::now()) => {
-                warn!(group = %member.group, queue = %part.queue(), %error, "message not sent back, it is repeated");
+                warn!(group = %member.group, queue = %part.queue(), %error, "send-back of a message failed, retrying");
             }
             Err(_) => {}
         }
@@ -136,7 +136,7 @@ async fn attempt(engine: &Engine, part: &PulledPart, outcome: &Outcome) -> Resul
     let is_dead = level < 0 || record.reconsume_times >= limit;
     let fields = Fields { level, limit, error: outcome.error.as_deref() };
     let Err(error) = ask_broker(engine, part, &record, &fields).await else { return Ok(is_dead) };
-    debug!(queue = %part.queue(), %error, "the broker does not take the message back, it gets a copy");
+    debug!(queue = %part.queue(), %error, "send-back rejected by the broker, sending a copy");
     let fields = Fields { error: fields.error.filter(|_| is_dead), ..fields };
     send_copy(engine, part, &record, &fields).await.map_err(|_| error)?;
     Ok(is_dead)

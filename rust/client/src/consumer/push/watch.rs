@@ -113,8 +113,8 @@ impl Engine {
                 queue_offset = queue_offset.get(),
                 messages,
                 timeout_s,
-                "a handler has not returned in time, it is not waited for; its message {}",
-                fate.text()
+                fate = fate.text(),
+                "handler timed out"
             );
         }
     }

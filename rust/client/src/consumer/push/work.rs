@@ -69,11 +69,11 @@ impl Fate {
     /// What to say of a message.
     pub fn text(self) -> &'static str {
         match self {
-            Self::ComesAgain => "comes again",
-            Self::Dead => "goes to the dead letters",
-            Self::PartlyDead => "comes again, or goes to the dead letters after its last retry",
-            Self::PassedOver => "is passed over",
-            Self::Unchanged => "was only consumed because an administrator asked for it",
+            Self::ComesAgain => "is redelivered",
+            Self::Dead => "becomes a dead letter",
+            Self::PartlyDead => "is redelivered, or becomes a dead letter after its last retry",
+            Self::PassedOver => "is skipped",
+            Self::Unchanged => "was consumed only on request of an administrator",
         }
     }
 
