@@ -9,6 +9,7 @@ import pytest
 
 import rocketpy
 from rocketpy import InvalidArgumentError, Message, StoreReader
+from rocketpy.store import LostRange
 from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
 from waiting import moment_between, wait_until
 
@@ -222,9 +223,10 @@ def test_damage_may_be_left_out_and_listed(damaged):
     scan = damaged.scan("topic", fail_on_data_loss=False)
     bodies = [body for batch in scan for body in pyarrow.record_batch(batch)["body"].to_pylist()]
     assert bodies == [b"body-%d" % n for n in range(10) if n != 5]
-    ((topic, _, start, end, reason),) = scan.lost
-    assert (topic, start, end) == ("topic", 5, 6)
-    assert reason
+    (lost,) = scan.lost
+    assert isinstance(lost, LostRange)
+    assert (lost.topic, lost.start, lost.end) == ("topic", 5, 6)
+    assert lost.reason
 
 
 def test_a_folder_that_is_no_store_is_named(tmp_path):

@@ -165,8 +165,8 @@ def read_store(
     )
     for batch in scan:
         yield pyarrow_batch(batch)
-    for topic, queue_id, start, end, reason in scan.lost:
-        log_loss(f"{topic}#{queue_id}", start, end, reason)
+    for lost in scan.lost:
+        log_loss(f"{lost.topic}#{lost.queue_id}", lost.start, lost.end, lost.reason)
 
 
 def open_store(options: ReadOptions) -> StoreReader:

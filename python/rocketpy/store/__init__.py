@@ -41,7 +41,7 @@ from rocketpy.store.tools import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Literal
 
     from rocketpy._rocketpy import ReceivedMessage, Scan
@@ -55,6 +55,7 @@ __all__ = [
     "KeptFile",
     "LogDiff",
     "LogFacts",
+    "LostRange",
     "Mark",
     "Problem",
     "QueueFacts",
@@ -142,6 +143,18 @@ class StoreRange:
         return sum(part.estimated_bytes for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Messages that a scan left out: queue offsets from `start` up to, but not including, `end`."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    reason: str
+    """Cause, such as the problem of a damaged record."""
+
+
 class StoreReader:
     """Reads a store folder without a server and without a lock: a live store, a copy or a snapshot.
 
@@ -178,7 +191,7 @@ class StoreReader:
 
     def topics(self) -> list[StoredTopic]:
         """Topics with messages in the store, sorted by name."""
-        return [_topic(name, queues) for name, queues in self._native.topics()]
+        return self._native.topics()
 
     def topic(self, name: str) -> StoredTopic:
         """Topic with its queues. Reads no data of other topics.
@@ -190,7 +203,7 @@ class StoreReader:
             TopicNotFoundError: The topic does not exist in the store. A topic without messages has no queues here.
         """
         check_unicode(name)
-        return _topic(*self._native.topic(name))
+        return self._native.topic(name)
 
     def ranges(
         self,
@@ -226,7 +239,7 @@ class StoreReader:
             DamagedDataError: Files of consume queues are missing or damaged: the closed store had more entries.
         """
         check_unicode(topic)
-        ranges = self._native.ranges(
+        return self._native.ranges(
             topic,
             None if queues is None else list(queues),
             list((starts or {}).items()),
@@ -237,7 +250,6 @@ class StoreReader:
             min_parts,
             fail_on_data_loss,
         )
-        return [StoreRange(tuple(QueueRange(*part) for part in parts)) for parts in ranges]
 
     def query(
         self,
@@ -314,7 +326,7 @@ class StoreReader:
             batch_bytes: Size of bodies and properties, in bytes, at which a batch is full; at most 512 MiB.
             broker_name: Broker name in the rows; a store does not contain its own.
             fail_on_data_loss: Whether missing or damaged messages end the scan with an error; otherwise they are
-                skipped and listed in `lost`.
+                skipped and listed in `lost`, as `LostRange`.
             verify: Whether to compare the checksum of each record, or of its body if the record has none. Without it a
                 damaged body is returned as if it were intact.
             max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
@@ -339,7 +351,7 @@ class StoreReader:
         else:
             ranges = [what] if isinstance(what, StoreRange) else what
         return self._native.scan(
-            [_plain(part) for part in _parts(ranges)],
+            [part for one in ranges for part in one.parts],
             column_list(columns),
             grouping_lists(groupings),
             tags,
@@ -353,16 +365,3 @@ class StoreReader:
 
     def __repr__(self) -> str:
         return f"StoreReader({self._path!r})"
-
-
-def _topic(name: str, queues: Iterable[tuple[int, int, int]]) -> StoredTopic:
-    return StoredTopic(name, tuple(StoredQueue(*queue) for queue in queues))
-
-
-def _parts(ranges: Iterable[StoreRange]) -> Iterator[QueueRange]:
-    for one in ranges:
-        yield from one.parts
-
-
-def _plain(part: QueueRange) -> tuple[str, int, int, int, int]:
-    return (part.topic, part.queue_id, part.start, part.end, part.estimated_bytes)

@@ -31,6 +31,7 @@ fn module_of(class: &str) -> &'static str {
         "AgedQueue" | "FolderUsage" | "KeptFile" | "Removal" | "RetentionPlan" => {
             "rocketpy.store.retention_plan"
         }
+        "LostRange" | "QueueRange" | "StoreRange" | "StoredQueue" | "StoredTopic" => "rocketpy.store",
         "timedelta" => "datetime",
         _ => "rocketpy.store.reports",
     }

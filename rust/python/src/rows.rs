@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use pyo3::FromPyObject;
 use rocketpy_client::{BrokerContact as Contact, BrokerDescription, Connection, LagRow, TopicDescription};
 use rocketpy_model::{Permission, QueueOffset};
 use rocketpy_protocol::body::HaRuntimeInfo;
+use rocketpy_store::reader::TopicSummary;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -70,6 +72,87 @@ impl From<TopicDescription> for TopicInfo {
             last_stored_at_ms: queue.last_stored_at_ms,
         });
         Self { name: topic.name, brokers: brokers.collect(), queues: queues.collect() }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct StoredTopic {
+    name: String,
+    queues: Vec<StoredQueue>,
+}
+
+#[derive(Serialize)]
+struct StoredQueue {
+    queue_id: u32,
+    min_offset: u64,
+    max_offset: u64,
+}
+
+impl From<TopicSummary> for StoredTopic {
+    fn from(topic: TopicSummary) -> Self {
+        let queues = topic.queues.into_iter().map(|(queue_id, bounds)| StoredQueue {
+            queue_id,
+            min_offset: bounds.min.get(),
+            max_offset: bounds.max.get(),
+        });
+        Self { name: topic.topic.to_string(), queues: queues.collect() }
+    }
+}
+
+/// Also an argument: a scan takes the parts that its caller chose.
+#[derive(FromPyObject, Serialize)]
+pub(crate) struct QueueRange {
+    topic: String,
+    queue_id: u32,
+    start: u64,
+    end: u64,
+    estimated_bytes: u64,
+}
+
+impl QueueRange {
+    pub(crate) fn into_range(self) -> rocketpy_store::reader::QueueRange {
+        let Self { topic, queue_id, start, end, estimated_bytes } = self;
+        let (start, end) = (QueueOffset(start), QueueOffset(end));
+        rocketpy_store::reader::QueueRange { topic, queue_id, start, end, estimated_bytes }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct StoreRange {
+    parts: Vec<QueueRange>,
+}
+
+impl From<rocketpy_scan::Slice> for StoreRange {
+    fn from(slice: rocketpy_scan::Slice) -> Self {
+        let parts = slice.ranges.into_iter().map(|range| QueueRange {
+            topic: range.topic,
+            queue_id: range.queue_id,
+            start: range.start.get(),
+            end: range.end.get(),
+            estimated_bytes: range.estimated_bytes,
+        });
+        Self { parts: parts.collect() }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct LostRange {
+    topic: String,
+    queue_id: u32,
+    start: u64,
+    end: u64,
+    reason: String,
+}
+
+impl From<&rocketpy_scan::LostRange> for LostRange {
+    fn from(lost: &rocketpy_scan::LostRange) -> Self {
+        Self {
+            topic: lost.topic.to_string(),
+            queue_id: lost.queue_id,
+            start: lost.start.get(),
+            end: lost.end.get(),
+            reason: lost.reason.clone(),
+        }
     }
 }
 

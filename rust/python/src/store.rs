@@ -13,21 +13,16 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_scan::{PlanOptions, Step, StoreScan, StoreScanOptions, plan};
 use rocketpy_store::KeyKind;
-use rocketpy_store::reader::{KeyQuery, KeyedRecord, QueueRange, StoreReader, TopicSummary};
+use rocketpy_store::reader::{KeyQuery, KeyedRecord, StoreReader};
 
 use crate::admin::no_kind;
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
+use crate::named;
 use crate::number::{body_limits, count, offset, within};
 use crate::received::{Origin, ReceivedMessage};
+use crate::rows::{LostRange, QueueRange, StoreRange, StoredTopic};
 use crate::tags::TagsArgument;
-
-/// Topic; queue, smallest and largest offset of each queue.
-type Topic = (String, Vec<(u32, u64, u64)>);
-/// Topic, queue, first offset, offset after the last, bytes.
-type Part = (String, u32, u64, u64, u64);
-/// Topic, queue, first offset, offset after the last, reason.
-type Lost = (String, u32, u64, u64, String);
 
 /// Reads a store folder without a server. Plain files: it works in a forked child too.
 #[pyclass(name = "StoreReader", module = "rocketpy._rocketpy", frozen)]
@@ -46,29 +41,30 @@ impl PyStoreReader {
         Ok(Self { reader: py.detach(open).map_err(raise)? })
     }
 
-    fn topics(&self, py: Python<'_>) -> PyResult<Vec<Topic>> {
+    fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let topics = py.detach(|| self.reader.topics()).map_err(raise)?;
-        Ok(topics.iter().map(row).collect())
+        named::list(py, topics.into_iter().map(StoredTopic::from))
     }
 
-    fn topic(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
-        Ok(row(&py.detach(|| self.reader.topic(name)).map_err(raise)?))
+    fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let topic = py.detach(|| self.reader.topic(name)).map_err(raise)?;
+        named::to_python(py, &StoredTopic::from(topic))
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
-    fn ranges(
+    fn ranges<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         topic: &str,
         queues: Option<Vec<u32>>,
-        starts: Vec<(u32, Bound<'_, PyAny>)>,
-        ends: Vec<(u32, Bound<'_, PyAny>)>,
+        starts: Vec<(u32, Bound<'py, PyAny>)>,
+        ends: Vec<(u32, Bound<'py, PyAny>)>,
         stored_from_ms: Option<i64>,
         stored_before_ms: Option<i64>,
-        part_bytes: &Bound<'_, PyAny>,
-        min_parts: &Bound<'_, PyAny>,
+        part_bytes: &Bound<'py, PyAny>,
+        min_parts: &Bound<'py, PyAny>,
         fail_on_data_loss: bool,
-    ) -> PyResult<Vec<Vec<Part>>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let options = PlanOptions {
             queues,
             stored_from_ms,
@@ -80,7 +76,7 @@ impl PyStoreReader {
             fail_on_data_loss,
         };
         let slices = py.detach(|| plan(&self.reader, topic, &options)).map_err(raise)?;
-        Ok(slices.into_iter().map(|slice| slice.ranges.into_iter().map(part).collect()).collect())
+        named::list(py, slices.into_iter().map(StoreRange::from))
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
@@ -111,7 +107,7 @@ impl PyStoreReader {
     fn scan(
         &self,
         py: Python<'_>,
-        ranges: Vec<Part>,
+        ranges: Vec<QueueRange>,
         columns: Option<Vec<String>>,
         groupings: Vec<Vec<String>>,
         tags: TagsArgument,
@@ -132,7 +128,7 @@ impl PyStoreReader {
             verify,
             body_limits: body_limits(max_body_bytes)?,
         };
-        let ranges = ranges.into_iter().map(range).collect();
+        let ranges = ranges.into_iter().map(QueueRange::into_range).collect();
         let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;
         Ok(Scan { schema: scan.schema(), scan: Mutex::new(Some(scan)) })
     }
@@ -152,19 +148,6 @@ fn bounds(given: Vec<(u32, Bound<'_, PyAny>)>) -> PyResult<Vec<(u32, QueueOffset
     given.into_iter().map(|(queue_id, at)| Ok((queue_id, offset(&at)?))).collect()
 }
 
-fn row(topic: &TopicSummary) -> Topic {
-    let queues = topic.queues.iter().map(|(id, bounds)| (*id, bounds.min.get(), bounds.max.get()));
-    (topic.topic.to_string(), queues.collect())
-}
-
-fn part(range: QueueRange) -> Part {
-    (range.topic, range.queue_id, range.start.get(), range.end.get(), range.estimated_bytes)
-}
-
-fn range((topic, queue_id, start, end, estimated_bytes): Part) -> QueueRange {
-    QueueRange { topic, queue_id, start: QueueOffset(start), end: QueueOffset(end), estimated_bytes }
-}
-
 /// Batches of a store, by iteration, or once by the Arrow PyCapsule interface.
 #[pyclass(module = "rocketpy", frozen)]
 pub(crate) struct Scan {
@@ -181,17 +164,15 @@ impl Scan {
         arrow::names(&self.schema)
     }
 
-    /// What was requested but left out so far: topic, queue, first offset, offset after the last, reason.
+    /// Messages that were requested but left out so far.
     #[getter]
-    fn lost(&self, py: Python<'_>) -> Vec<Lost> {
-        py.detach(|| {
+    fn lost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let lost: Vec<_> = py.detach(|| {
             let scan = self.scan.lock();
             let lost = scan.as_ref().map_or(&[][..], StoreScan::lost);
-            let row = |one: &rocketpy_scan::LostRange| {
-                (one.topic.to_string(), one.queue_id, one.start.get(), one.end.get(), one.reason.clone())
-            };
-            lost.iter().map(row).collect()
-        })
+            lost.iter().map(LostRange::from).collect()
+        });
+        named::list(py, lost)
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
