@@ -28,6 +28,10 @@ demo-cluster: $(QUICK)
 # The benches have no tests; without them criterion is not built.
 TESTED := --workspace --exclude rocketpy-benches --locked
 
+# Seed of all random kills and faults of both test runs. Soak runs draw theirs.
+ROCKETPY_TEST_SEED ?= 20
+test: export ROCKETPY_TEST_SEED := $(ROCKETPY_TEST_SEED)
+
 # Everything is built once. Both test runs load two cores, so the second starts after the first, also when that failed.
 test: $(QUICK)
 	@echo "seeds of kill tests: ROCKETPY_TEST_SEED=$(ROCKETPY_TEST_SEED)"

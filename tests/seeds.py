@@ -1,6 +1,7 @@
 """Seed of all random kills and faults: one variable, `ROCKETPY_TEST_SEED`, printed at the start of each run.
 
-A run without the variable draws a seed. The same seed repeats the same choices in each test, whatever else runs.
+`make test` sets the variable for the Rust tests and for pytest; pytest alone draws a seed. The same seed repeats the
+same choices in each test, whatever else runs.
 """
 
 import os
