@@ -11,7 +11,7 @@ from rocketpy.base.failure import MAX_LINKS, MAX_TEXT, loggable
 from rocketpy.consuming.handlers import Retry, reason_of
 from rocketpy.consuming.rebalance import Callbacks
 from rocketpy.consuming.workers import Workers
-from rocketpy.producing.transaction import answer_one
+from rocketpy.producing.transaction import Transaction, answer_one
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
@@ -190,6 +190,14 @@ def test_the_log_of_a_failed_check_back_has_neither_the_body_nor_control_charact
         assert "must return a rocketpy.Decision, returned <body> for message ID" in record.getMessage()
     else:
         assert_is_safe(record)
+
+
+def test_log_of_a_transaction_that_is_left_open_has_the_type_of_the_error_only(caplog):
+    half = SimpleNamespace(receipt=SimpleNamespace(msg_id="7F"))
+    with caplog.at_level(logging.INFO), pytest.raises(Refused), Transaction(half):
+        raise Refused(f"cannot book {BODY}")
+    (record,) = caplog.records
+    assert record.getMessage() == "transaction 7F left open for the check-back of the broker: Refused"
 
 
 class Broken:

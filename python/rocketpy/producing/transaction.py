@@ -123,7 +123,9 @@ class Transaction:
         if kind is None:
             self._say(self._end or Decision.COMMIT)
         else:
-            logger.info("transaction %s left open for the check-back of the broker: %r", self.receipt.msg_id, error)
+            # The caller gets the error, whose text may have the body.
+            text = "transaction %s left open for the check-back of the broker: %s"
+            logger.info(text, printable(self.receipt.msg_id), kind.__name__)
 
 
 class TransactionProducer(Producer):
