@@ -4,12 +4,14 @@ import contextlib
 import datetime
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import functions as sql
 from wire import give_up
 
 import rocketpy
@@ -21,6 +23,7 @@ from foreign import (
     UNKNOWN_TIMES,
     Foreign,
     assert_read,
+    drawn_messages,
     expected,
     foreign_messages,
     foreign_server,
@@ -40,7 +43,9 @@ from waiting import wait_for_files
 TOPIC, GROUP, TARGET, REPLAYED = "foreign", "foreign-group", "foreign-target", "foreign-replayed"
 LETTERS = f"%DLQ%{GROUP}"
 TRACES, TRACED = "foreign-traces", "FOREIGN-TRACED"
-MESSAGES = foreign_messages()
+MESSAGES = foreign_messages() + drawn_messages()
+
+pytestmark = pytest.mark.usefixtures("chance")  # prints the seed of the drawn messages
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +271,21 @@ def test_a_replay_copies_what_was_stored(server, spark, capsys):
     assert_copies(copies_in(server, REPLAYED))
 
 
+def test_rows_that_were_read_are_written_again_as_they_were_stored(server, spark):
+    """By the sink, which has no column for flags."""
+    with server.admin() as admin:
+        admin.create_topic("foreign-written", queues=1)
+    read = spark.read.format("rocketpy").options(
+        path=str(server.path), topic=TOPIC, columns="msg_id,body,tag,keys,properties"
+    )
+    mark = sql.create_map(sql.lit("rocketpyOriginMsgId"), "msg_id")
+    rows = read.load().select("body", "tag", "keys", sql.map_concat("properties", mark).alias("properties"))
+    options = {"name_server": server.name_server, "topic": "foreign-written", "drop_reserved_properties": "true"}
+    rows.write.format("rocketpy").mode("append").options(**options, progress_topic="").save()
+    copies = copies_in(server, "foreign-written")
+    assert_copies(copies, {msg_id: {**facts, "flag": 0} for msg_id, facts in EXPECTED.items()})
+
+
 def test_a_dump_is_imported_as_it_was_stored(server, tmp_path):
     dumped, store = tmp_path / "dump.jsonl", tmp_path / "imported"
     code, _, err = command("store", "dump", server.path, "--topic", TOPIC, "--format", "jsonl", "--output", dumped)
@@ -366,3 +386,19 @@ def check_lost_output(code: int, error: str) -> None:
     assert error.count("error: ") == error.count("hint: ") == 1, error
     assert "Traceback" not in error
     assert "Exception ignored" not in error
+
+
+def test_a_job_with_a_session_whose_standard_output_is_full_is_an_error(server, spark, monkeypatch, capfd):
+    """Prints its report after its queries; the descriptor of this process is full meanwhile."""
+    monkeypatch.setattr(sys, "argv", ["audit", "--topic", TOPIC, "--path", str(server.path)])
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))  # set back after the test
+    before, full = os.dup(1), os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, 1)
+    try:
+        code = audit.main()
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(full)
+    check_lost_output(code, capfd.readouterr().err)
