@@ -296,20 +296,20 @@ def test_logs_are_compared_record_by_record(closed: Path, command, start, tmp_pa
     assert found.common_end == found.first.end < found.second.end
     more(closed, "other")
     found = store.diff(copy, closed)
-    assert (found.relation, found.first.own_records, found.second.own_records) == ("parted", 2, 1)
+    assert (found.relation, found.first.own_records, found.second.own_records) == ("diverged", 2, 1)
     assert found.first.first_own is not None
     assert found.last_common is not None
     assert found.first.first_own.physical_offset == found.common_end > found.last_common.physical_offset
-    parted = command("store", "diff", str(copy), str(closed), code=1)
-    assert f"the logs diverge at {found.common_end}" in parted.stdout
-    assert f"error: the logs diverge at {found.common_end}\nhint: keep the store" in parted.stderr
+    diverged = command("store", "diff", str(copy), str(closed), code=1)
+    assert f"the logs diverge at {found.common_end}" in diverged.stdout
+    assert f"error: the logs diverge at {found.common_end}\nhint: keep the store" in diverged.stderr
     told = json.loads(command("store", "diff", str(copy), str(closed), "--json", code=1).stdout)
     assert told["second"]["first_own"]["topic"] == "orders"
 
     first = min((closed / "commitlog").iterdir())
     first.unlink()  # as retention does
     later = store.diff(copy, closed)
-    assert (later.relation, later.common_start, later.common_end) == ("parted", 65536, found.common_end)
+    assert (later.relation, later.common_start, later.common_end) == ("diverged", 65536, found.common_end)
     with first.with_name(f"{65536:020}").open("r+b") as file:
         file.seek(1000)
         file.write(b"\xff" * 100)

@@ -294,7 +294,7 @@ def test_a_former_master_with_messages_of_its_own_is_a_slave_of_the_new_one_once
             wait_until(lambda: master.says("the logs diverge at"), "the new master refuses the old one")
             assert master.slaves() == ()
         found = rocketpy.store.diff(one / "store", other / "store")
-        assert found.relation == "parted"
+        assert found.relation == "diverged"
         assert found.first.own_records == 5
         cut = rocketpy.store.cut(one / "store", found.common_end, apply=True)
         assert cut.kept_in is not None

@@ -142,15 +142,15 @@ def diff(
         output.show([log_row(path, log) for path, log in ((first, found.first), (second, found.second))], as_json=False)
         if found.last_common is not None:
             print(f"last common record: {record_text(found.last_common)}")
-    if found.relation in ("parted", "apart"):
+    if found.relation in ("diverged", "apart"):
         raise CommandError(
             f"the logs diverge at {found.common_end}"
-            if found.relation == "parted"
+            if found.relation == "diverged"
             else "the logs have no range in common",
             ExitCode.FAILURE,
             f"keep the store with the messages you need; `rocketpy store cut FOLDER --at {found.common_end} --apply` "
             "cuts the other one back to the common part, so that it can become the slave"
-            if found.relation == "parted"
+            if found.relation == "diverged"
             else "keep the store with the messages you need; start the other broker as its slave, with an empty folder",
         )
     for path, log in ((first, found.first), (second, found.second)):
@@ -179,7 +179,7 @@ SAYS = {
     "equal": "the logs are equal, up to {at}",
     "first_is_beginning": "{a} is a beginning of {b}, up to {at}",
     "second_is_beginning": "{b} is a beginning of {a}, up to {at}",
-    "parted": "the logs diverge at {at}",
+    "diverged": "the logs diverge at {at}",
     "apart": "the logs have no range in common",
 }
 """Description of each relation between two logs."""

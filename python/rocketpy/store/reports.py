@@ -280,8 +280,8 @@ class DiffLog:
 class LogDiff:
     """Difference between the logs of two stores, by physical offsets."""
 
-    relation: Literal["equal", "first_is_beginning", "second_is_beginning", "parted", "apart"]
-    """`parted`: both have their own records after a common offset. `apart`: the logs have no offset in common."""
+    relation: Literal["equal", "first_is_beginning", "second_is_beginning", "diverged", "apart"]
+    """`diverged`: both have their own records after a common offset. `apart`: the logs have no offset in common."""
     common_start: int
     common_end: int
     """End of the common part, which starts at `common_start`."""

@@ -15,7 +15,7 @@ pub struct Epoch {
     pub id: u64,
     /// Where the log ended when it began, in bytes.
     pub start: PhysicalOffset,
-    /// Its writer may have lost bytes that it had told a master of, and may have begun too early therefore.
+    /// Its writer may have lost bytes that it had reported to a master, and may have begun too early for this reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_loss: bool,
 }

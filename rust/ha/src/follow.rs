@@ -47,7 +47,6 @@ pub enum FollowEnd {
         /// Where it had to begin.
         wanted: PhysicalOffset,
     },
-    /// Frame that is too long.
     #[error("frame of {body_bytes} bytes from the master exceeds the limit of {limit}")]
     FrameTooLong {
         body_bytes: u32,
@@ -180,12 +179,16 @@ impl Follow {
         self.heard_at = now;
     }
 
-    /// What to do now, for a log that may be told as far as `told`: under SYNC_FLUSH what is flushed, else its end.
+    /// What to do now, given the end that may be reported: under SYNC_FLUSH the flushed offset, else the end of the log.
     ///
     /// # Errors
     /// The connection has to be closed.
-    pub fn step(&self, told: PhysicalOffset, now: Duration) -> Result<FollowStep, FollowEnd> {
-        assert!(told <= self.end, "a slave never reports past the end of its log: {told} of {}", self.end);
+    pub fn step(&self, reportable_end: PhysicalOffset, now: Duration) -> Result<FollowStep, FollowEnd> {
+        assert!(
+            reportable_end <= self.end,
+            "a slave never reports past the end of its log: {reportable_end} of {}",
+            self.end
+        );
         let silence_ends = self.heard_at + self.config.silence_limit;
         if now > silence_ends {
             return Err(FollowEnd::Silent(self.config.silence_limit));
@@ -194,8 +197,8 @@ impl Follow {
             return Ok(FollowStep::AskForAll);
         }
         let report_at = self.reported_at + self.config.report_every;
-        if self.reported.is_none_or(|reported| reported < told) || now >= report_at {
-            return Ok(FollowStep::Report { end: told });
+        if self.reported.is_none_or(|reported| reported < reportable_end) || now >= report_at {
+            return Ok(FollowStep::Report { end: reportable_end });
         }
         Ok(FollowStep::Wait { until: report_at.min(silence_ends) })
     }

@@ -1,7 +1,7 @@
 //! Replication between a master and its slaves: frames and state machines, without I/O.
 //!
-//! A master has a [`Feed`] for each slave, a slave a [`Follow`]. Both are told what was read from the socket and what time it
-//! is, and say what to do next. Times are those of a clock that only goes forward, since any moment.
+//! A master has a [`Feed`] for each slave, a slave a [`Follow`]. Both receive the bytes read from the socket and the
+//! time, and return the next step. Times are those of a clock that only goes forward, since any moment.
 //!
 //! # Source
 //! docs/reference/store-format.md 12.

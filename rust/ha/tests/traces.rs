@@ -30,10 +30,10 @@ impl Machine for Master {
                 (log.start, log.end) = (PhysicalOffset(start), PhysicalOffset(end));
                 String::new()
             }
-            ("report", &[end]) => told(feed.heard(&encode_report(PhysicalOffset(end)), *log, now)),
+            ("report", &[end]) => end_of(feed.heard(&encode_report(PhysicalOffset(end)), *log, now)),
             ("bytes", bytes) => {
                 let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
-                told(feed.heard(&bytes, *log, now))
+                end_of(feed.heard(&bytes, *log, now))
             }
             ("sent", &[bytes]) => {
                 feed.sent(bytes as usize, now);
@@ -68,12 +68,12 @@ impl Machine for Slave {
         match (command, arguments) {
             ("head", &[at, body_bytes]) => {
                 let head = FrameHead { at: PhysicalOffset(at), body_bytes: body_bytes as u32 };
-                told(follow.heard(&head.encode(), now))
+                end_of(follow.heard(&head.encode(), now))
             }
-            ("body", &[bytes]) => told(follow.heard(&vec![7; bytes as usize], now)),
+            ("body", &[bytes]) => end_of(follow.heard(&vec![7; bytes as usize], now)),
             ("bytes", bytes) => {
                 let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
-                told(follow.heard(&bytes, now))
+                end_of(follow.heard(&bytes, now))
             }
             ("pending", []) => format!("{} from {}\n", follow.pending().len(), follow.end()),
             ("appended", &[bytes]) => {
@@ -84,7 +84,7 @@ impl Machine for Slave {
                 follow.reported(PhysicalOffset(end), now);
                 String::new()
             }
-            ("step", &[told]) => match follow.step(PhysicalOffset(told), now) {
+            ("step", &[reportable_end]) => match follow.step(PhysicalOffset(reportable_end), now) {
                 Ok(FollowStep::AskForAll) => "ask for all\n".to_owned(),
                 Ok(FollowStep::Report { end }) => format!("report {end}\n"),
                 Ok(FollowStep::Wait { until }) => format!("wait until {}\n", until.as_secs()),
@@ -95,7 +95,7 @@ impl Machine for Slave {
     }
 }
 
-fn told<E: Display + Debug>(result: Result<(), E>) -> String {
+fn end_of<E: Display + Debug>(result: Result<(), E>) -> String {
     result.err().map_or(String::new(), |end| format!("close: {end}\n"))
 }
 

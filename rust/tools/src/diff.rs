@@ -20,8 +20,7 @@ pub enum Relation {
     FirstIsBeginning,
     /// The first one has all of the second, and more.
     SecondIsBeginning,
-    /// Both have records of their own behind the same place.
-    #[serde(rename = "parted")]
+    /// Both have records of their own after a common offset.
     Diverged,
     /// They have no place in common.
     Apart,

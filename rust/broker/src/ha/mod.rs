@@ -115,7 +115,7 @@ impl Replication {
             let cutting = (!replication.keeps_tail)
                 .then(|| Cutting { orders: orders.clone(), order: RoleOrder::of(&config) });
             let role = ground.role().clone();
-            if past.is_parted() {
+            if past.is_diverged() {
                 role.set_log(OwnLog::Diverged);
             }
             let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, cutting };
@@ -183,8 +183,8 @@ impl Replication {
     }
 }
 
-/// How far a master may count on a slave.
-fn told<D: Disk>(store: &Store<D>, flush: FlushMode) -> PhysicalOffset {
+/// End of a slave's log that its master may rely on: the flushed offset under SYNC_FLUSH.
+fn reportable_end<D: Disk>(store: &Store<D>, flush: FlushMode) -> PhysicalOffset {
     match flush {
         FlushMode::Sync if !planted::has(Bug::ReportBeforeFlush) => store.flushed_offset(),
         FlushMode::Sync | FlushMode::Async => store.max_physical_offset(),

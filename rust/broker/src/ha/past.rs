@@ -65,7 +65,8 @@ struct Content {
     /// Whether a slave ended suddenly and may have lost records that it had reported to its master.
     may_have_lost: bool,
     /// Whether a master rejected this log because it is not a beginning of its own.
-    is_parted: bool,
+    #[serde(rename = "isParted")]
+    is_diverged: bool,
     /// Where the log of this slave's master ended when it last connected.
     master_end: u64,
     /// The process that wrote this last does not flush before it answers: a sudden end of it may take what it had.
@@ -84,7 +85,7 @@ pub(super) enum NoBeginning {
     #[error("brokerName {found} of the connecting broker differs from {own}")]
     OtherName { found: String, own: String },
     #[error(transparent)]
-    Parted(#[from] Diverged),
+    Diverged(#[from] Diverged),
     #[error("the logs share no epoch: the slave has another log. Give the slave an empty folder")]
     Strange,
     #[error(transparent)]
@@ -102,7 +103,7 @@ pub(super) enum NoBeginning {
 impl NoBeginning {
     /// Whether the slave may have bytes of its own.
     pub(super) fn is_other_log(&self) -> bool {
-        matches!(self, Self::Parted(_) | Self::Strange | Self::OtherLife(_) | Self::OtherBytes { .. })
+        matches!(self, Self::Diverged(_) | Self::Strange | Self::OtherLife(_) | Self::OtherBytes { .. })
     }
 }
 
@@ -171,7 +172,7 @@ impl<D: Disk> Past<D> {
         let State { lives, content, .. } = &mut *state;
         let is_new = !store.recovery().clean_exit || content.was_slave;
         let begins = lives.begin(end, is_new) && !planted::has(Bug::NoEpochBegun);
-        content.is_parted = false;
+        content.is_diverged = false;
         content.note_start(store.recovery().clean_exit, store.config().flush);
         let after_loss = std::mem::take(&mut content.may_have_lost);
         if begins || content.epochs.list().is_empty() {
@@ -237,7 +238,7 @@ impl<D: Disk> Past<D> {
         }
     }
 
-    /// Whether nothing of the own log behind `at` was acknowledged, where it parts from a master's with these epochs.
+    /// Whether nothing of the own log behind `at` was acknowledged, where it diverges from a master's with these epochs.
     pub(super) fn is_unpromised_behind(&self, at: PhysicalOffset, master: &Epochs) -> bool {
         let state = self.state.lock();
         let vouch = |witnesses: &Witnesses| witnesses.vouch_for(at);
@@ -284,7 +285,7 @@ impl<D: Disk> Past<D> {
     pub(super) fn adopt_of_master(&self, epochs: &Epochs, end: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
         let content = &mut state.content;
-        (content.witnesses, content.is_parted, content.master_end) = (None, false, end.get());
+        (content.witnesses, content.is_diverged, content.master_end) = (None, false, end.get());
         state.is_written = false;
         drop(state);
         self.adopt(epochs)
@@ -302,9 +303,9 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn note_parted(&self) -> Result<(), EnvError> {
+    pub(super) fn note_diverged(&self) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if !std::mem::replace(&mut state.content.is_parted, true) {
+        if !std::mem::replace(&mut state.content.is_diverged, true) {
             state.is_written = false;
         }
         drop(state);
@@ -312,8 +313,8 @@ impl<D: Disk> Past<D> {
     }
 
     /// Whether the last master that this slave reached said that its log is another one.
-    pub(super) fn is_parted(&self) -> bool {
-        self.state.lock().content.is_parted
+    pub(super) fn is_diverged(&self) -> bool {
+        self.state.lock().content.is_diverged
     }
 
     /// A slave is about to take bytes of a master that tells no epochs.
@@ -326,7 +327,7 @@ impl<D: Disk> Past<D> {
     pub(super) fn adopt_untold(&self, end: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
         let content = &mut state.content;
-        content.is_parted = false; // its answers tell how the logs part, if they do
+        content.is_diverged = false; // its answers show whether the logs diverge
         if !content.is_untold && !content.epochs.list().is_empty() {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss: false });
             content.is_untold = true;
@@ -436,7 +437,7 @@ impl<D: Disk> Past<D> {
         }
         match (other.relation(&self.epochs(), end), address) {
             (Relation::Beginning, _) => {}
-            (Relation::Diverged(parted), _) => return Err(parted.into()),
+            (Relation::Diverged(diverged), _) => return Err(diverged.into()),
             (Relation::Unknown, Some(address)) if other.epochs.list().is_empty() => {
                 self.check(address, other.end)?
             }
@@ -569,6 +570,7 @@ fn crc_of<D: Disk>(
 #[cfg(test)]
 mod tests {
     use rocketpy_env::RealDisk;
+    use rocketpy_protocol::json;
 
     use super::*;
     use crate::testing::TestBroker;
@@ -580,6 +582,14 @@ mod tests {
             let token = Some(Token(token.to_owned()));
             Self::load(RealDisk, &root, ("pair", 1), token, true).unwrap().unwrap()
         }
+    }
+
+    #[test]
+    fn a_diverged_log_keeps_its_key_in_the_file() {
+        let content: Content = json::from_slice(br#"{"isParted": true}"#).unwrap();
+        assert!(content.is_diverged);
+        let written = String::from_utf8(json::to_vec(&content)).unwrap();
+        assert!(written.contains(r#""isParted":true"#), "{written}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::past::Past;
-use super::{MASTER, SLAVE, told};
+use super::{MASTER, SLAVE, reportable_end};
 use crate::RoleOrder;
 use crate::role::{OwnLog, RoleCell};
 
@@ -131,7 +131,7 @@ enum End {
     #[error("master rejected this slave: {0}")]
     OtherLog(String),
     #[error(transparent)]
-    Parted(#[from] Diverged),
+    Diverged(#[from] Diverged),
     #[error(
         "records of this slave after {at} were never acknowledged and its master does not have them: cutting them off after a backup"
     )]
@@ -258,9 +258,9 @@ impl<D: Disk> Following<D> {
                 Err(_) if self.is_stopping() => return, // which ends the connection
                 Err(end) => end,
             };
-            if matches!(end, End::Parted(_) | End::OtherLog(_)) {
+            if matches!(end, End::Diverged(_) | End::OtherLog(_)) {
                 self.own.role.set_log(OwnLog::Diverged);
-                if let Err(error) = self.past.note_parted() {
+                if let Err(error) = self.past.note_diverged() {
                     warn!(%error, "divergence of the logs not saved");
                 }
             }
@@ -323,7 +323,7 @@ impl<D: Disk> Following<D> {
             if self.is_stopping() {
                 return Err(End::Stop);
             }
-            match follow.step(self.told(), self.began.elapsed())? {
+            match follow.step(self.reportable_end(), self.began.elapsed())? {
                 FollowStep::AskForAll => {
                     socket.write_all(&FROM_THE_FIRST_FILE.to_be_bytes())?;
                     follow.reported(follow.end(), self.began.elapsed());
@@ -341,7 +341,7 @@ impl<D: Disk> Following<D> {
                         Ok(0) => return Err(if *has_heard { End::Closed } else { End::Refused }),
                         Ok(count) => {
                             self.take(&mut follow, &buffer[..count], &socket)?;
-                            if regains_at.take_if(|end| *end <= self.told()).is_some() {
+                            if regains_at.take_if(|end| *end <= self.reportable_end()).is_some() {
                                 self.past.regained();
                             }
                             if !std::mem::replace(has_heard, true) {
@@ -380,8 +380,8 @@ impl<D: Disk> Following<D> {
         if master.file_bytes != 0 && master.file_bytes != own.file_bytes {
             return Err(End::FileBytes { master: master.file_bytes, own: own.file_bytes });
         }
-        if let Relation::Diverged(parted) = own.relation(&master.epochs, master.end) {
-            return Err(self.parted(parted, &master.epochs));
+        if let Relation::Diverged(diverged) = own.relation(&master.epochs, master.end) {
+            return Err(self.end_of_diverged(diverged, &master.epochs));
         }
         if let Some(refusal) = master.refusal {
             return Err(if master.is_other_log { End::OtherLog(refusal) } else { End::NotFed(refusal) });
@@ -394,8 +394,8 @@ impl<D: Disk> Following<D> {
     }
 
     /// Has the end of the own log cut off, if nobody was promised anything of it.
-    fn parted(&self, parted: Diverged, master: &Epochs) -> End {
-        let Diverged { at, .. } = parted;
+    fn end_of_diverged(&self, diverged: Diverged, master: &Epochs) -> End {
+        let Diverged { at, .. } = diverged;
         match &self.own.cutting {
             Some(Cutting { orders, order })
                 if orders.receiver_count() > 0 && self.past.is_unpromised_behind(at, master) =>
@@ -403,7 +403,7 @@ impl<D: Disk> Following<D> {
                 orders.send_replace(Some(RoleOrder { cut_at: Some(at), ..*order }));
                 End::Cuts { at }
             }
-            _ => parted.into(),
+            _ => diverged.into(),
         }
     }
 
@@ -431,8 +431,8 @@ impl<D: Disk> Following<D> {
     }
 
     /// How far the master may count on this slave.
-    fn told(&self) -> PhysicalOffset {
-        told(&self.store, self.own.flush)
+    fn reportable_end(&self) -> PhysicalOffset {
+        reportable_end(&self.store, self.own.flush)
     }
 
     /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.
@@ -493,7 +493,7 @@ impl<D: Disk> Following<D> {
     fn stay(&self, follow: &mut Follow, mut socket: &TcpStream) -> Result<(), End> {
         let now = self.began.elapsed();
         follow.was_busy(now);
-        if let FollowStep::Report { end } = follow.step(self.told(), now)? {
+        if let FollowStep::Report { end } = follow.step(self.reportable_end(), now)? {
             socket.write_all(&encode_report(end))?;
             follow.reported(end, now);
         }

@@ -14,7 +14,7 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushMode, Store, whole_records};
 
 use super::past::{NoBeginning, Past};
-use super::told;
+use super::reportable_end;
 use crate::BrokerError;
 
 /// The only slave comes from here.
@@ -56,7 +56,7 @@ pub struct Refused {
 impl From<NoBeginning> for Refused {
     fn from(cause: NoBeginning) -> Self {
         let diverged_at = match &cause {
-            NoBeginning::Parted(Diverged { at, .. }) => Some(*at),
+            NoBeginning::Diverged(Diverged { at, .. }) => Some(*at),
             _ => None,
         };
         Self { cause: cause.to_string(), diverged_at }
@@ -79,7 +79,6 @@ impl<D: Disk> SteppedReplica<D> {
         Ok(Self { store, past, flush })
     }
 
-    /// The store.
     pub fn store(&self) -> &Arc<Store<D>> {
         &self.store
     }
@@ -142,8 +141,8 @@ impl<D: Disk> SteppedReplica<D> {
         let (of_slave, of_master) = (slave.greeting()?, self.greeting()?);
         self.past.check_greeting(&of_slave, &self.store, Some(PEER))?;
         self.past.greeted(&of_slave).map_err(refused)?;
-        if let Relation::Diverged(parted) = of_slave.relation(&of_master.epochs, of_master.end) {
-            return Err(NoBeginning::from(parted).into());
+        if let Relation::Diverged(diverged) = of_slave.relation(&of_master.epochs, of_master.end) {
+            return Err(NoBeginning::from(diverged).into());
         }
         slave.past.adopt_of_master(&of_master.epochs, of_master.end).map_err(refused)?;
         let feed = FeedConfig {
@@ -219,11 +218,11 @@ impl SteppedLink {
     /// # Errors
     /// It ends the connection.
     pub fn report<D: Disk>(&mut self, slave: &SteppedReplica<D>) -> Result<(), Refused> {
-        let told = told(&slave.store, slave.flush);
-        if told >= self.regains_at {
+        let end = reportable_end(&slave.store, slave.flush);
+        if end >= self.regains_at {
             slave.past.regained();
         }
-        match self.follow.step(told, NOW).map_err(refused)? {
+        match self.follow.step(end, NOW).map_err(refused)? {
             FollowStep::AskForAll => {
                 self.to_master.extend(FROM_THE_FIRST_FILE.to_be_bytes());
                 self.follow.reported(self.follow.end(), NOW);

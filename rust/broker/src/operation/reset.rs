@@ -97,7 +97,7 @@ pub(crate) async fn set(
 ///
 /// # Errors
 /// The group has no offset for a queue.
-pub(crate) fn told(
+pub(crate) fn member_targets(
     members: &Members,
     asked: &Reset,
     mut targets: Vec<(u32, i64)>,

@@ -49,7 +49,7 @@ pub(super) fn reset(call: Call<'_>, reply: Reply) {
         let targets = targets.await??;
         let config = Arc::clone(&owner.ground.config());
         if !config.server_side_reset {
-            let targets = reset::told(&owner.members, &asked, targets)?;
+            let targets = reset::member_targets(&owner.members, &asked, targets)?;
             let table = table(&config.broker_name, &asked.topic, targets);
             return tell_members(owner.members.clients(), &header, &table);
         }

@@ -83,7 +83,7 @@ impl Registrar {
         Announced(self.links.iter().map(|link| link.announce(names())).collect())
     }
 
-    /// Has everything registered soon, or withdrawn where the log of this slave has parted from its master's.
+    /// Has everything registered soon, or withdrawn where the log of this slave has diverged from its master's.
     pub(crate) fn register_again(&self) {
         self.links.iter().for_each(|link| link.register_again());
     }

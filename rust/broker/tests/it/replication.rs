@@ -434,8 +434,8 @@ async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
         other.epochs.begin(epoch(0));
     });
     assert!(unknown.contains("the slave has another log"), "{unknown}");
-    let parted = strange(&|other| other.epochs.begin(epoch(10)));
-    assert!(parted.contains("the logs diverge at 10:"), "{parted}");
+    let diverged = strange(&|other| other.epochs.begin(epoch(10)));
+    assert!(diverged.contains("the logs diverge at 10:"), "{diverged}");
     let longer = strange(&|other| (other.end, other.tail) = (end + 1, None));
     assert!(longer.contains(&format!("the logs diverge at {end}:")), "{longer}");
 

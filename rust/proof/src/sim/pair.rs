@@ -46,7 +46,7 @@ pub struct PairTotals {
     /// How often the master and its slave changed their roles.
     pub promotions: u64,
     /// How often a slave was refused because it had other bytes.
-    pub parted: u64,
+    pub diverged: u64,
     /// Of them, those that cut them off by themselves, because nobody was promised anything of them.
     pub unpromised: u64,
     /// How often a master took something back.
@@ -63,7 +63,7 @@ impl PairTotals {
         self.lost_as_allowed += of.lost_as_allowed;
         self.ends += of.ends;
         self.promotions += of.promotions;
-        self.parted += of.parted;
+        self.diverged += of.diverged;
         self.unpromised += of.unpromised;
         self.taken_back += of.taken_back;
     }
@@ -430,7 +430,7 @@ impl Pair {
             None => {}
             Some((Ok(link), true)) => self.link = Some(link),
             Some((Err(cause), is_beginning)) if !is_beginning || self.has_a_blank_of_its_own(&cause) => {
-                self.outcome.totals.parted += 1;
+                self.outcome.totals.diverged += 1;
                 let unpromised = self.is_unpromised_behind(&cause);
                 self.outcome.totals.unpromised += u64::from(unpromised);
                 self.mend_slave(&cause, unpromised);
@@ -444,7 +444,7 @@ impl Pair {
         }
     }
 
-    /// Whether all that a slave has behind the place where the logs part is the rest of a file. Two masters write the same there, and nobody can tell.
+    /// Whether all that a slave has after the offset where the logs diverge is the rest of a file. Two masters write the same there, and nobody can tell.
     fn has_a_blank_of_its_own(&self, cause: &Refused) -> bool {
         let log = self.nodes[self.slave()].log();
         let own = cause.diverged_at.and_then(|at| log.get(at.get() as usize..)).unwrap_or_default();

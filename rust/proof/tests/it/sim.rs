@@ -110,7 +110,7 @@ fn no_seed_of_a_pair_breaks_what_an_acknowledgement_promises_or_feeds_a_slave_wi
         failed.as_ref().unwrap().seed
     );
     eprintln!("{totals:?}");
-    let PairTotals { acknowledged, lost_as_allowed, ends, promotions, parted, taken_back, .. } = totals;
+    let PairTotals { acknowledged, lost_as_allowed, ends, promotions, diverged, taken_back, .. } = totals;
     assert!(acknowledged > 5 * PAIR_SEEDS && lost_as_allowed < acknowledged / 4, "{totals:?}");
-    assert!(ends.min(promotions).min(parted).min(taken_back) > PAIR_SEEDS / 10, "{totals:?}");
+    assert!(ends.min(promotions).min(diverged).min(taken_back) > PAIR_SEEDS / 10, "{totals:?}");
 }

@@ -341,7 +341,7 @@ fn a_former_master_with_another_end_stops_no_promotion_and_serves_and_becomes_no
     // It fed two slaves while each send waited for one: nothing tells that its own end was promised to nobody.
     pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
     let former = pair.master();
-    wait_until("it says where the logs part", || {
+    wait_until("the log names the offset of the divergence", || {
         let why = pair.try_status(&former).and_then(|status| status.not_followed);
         why.is_some_and(|why| why.contains("the logs diverge at"))
     });
@@ -499,7 +499,7 @@ fn what_a_former_master_acknowledged_alone_is_not_cut_off() {
     let end = pair.end(&first);
     assert_eq!(pair.caller.send(&second, "orders", "another").code, 0);
     pair.wait_for_role(&first, false);
-    wait_until("it says where the logs part", || {
+    wait_until("the log names the offset of the divergence", || {
         let why = pair.try_status(&first).and_then(|status| status.not_followed);
         why.is_some_and(|why| why.contains("the logs diverge at"))
     });
