@@ -73,7 +73,7 @@ class Balance:
     CIRCLE: ClassVar[Balance]
     """Queues in turn, so that each member has some of every broker. Java: `AllocateMessageQueueAveragelyByCircle`."""
     CONSISTENT_HASH: ClassVar[Balance]
-    """`consistent_hash()`."""
+    """Ring of hashes with 10 points for each member, as `consistent_hash()`."""
 
     @classmethod
     def by_configuration(cls, queues: Iterable[MessageQueue]) -> Balance:

@@ -170,7 +170,6 @@ pub struct BrokerConfig {
     pub reject_transactions: bool,
     /// `transactionTimeOut`, default 6 s: how old a half message gets before its producer is asked for the first time.
     pub transaction_timeout: Duration,
-    /// Delays of the delay levels.
     #[doc(alias = "messageDelayLevel")]
     pub delay_levels: DelayLevels,
     /// `transactionCheckInterval`, default 30 s: time between two questions for the same half message.

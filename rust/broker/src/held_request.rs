@@ -34,7 +34,7 @@ pub(crate) trait Waiter {
 /// Event that ends a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitsFor<'a> {
-    /// A message.
+    /// Dispatch of a message that the request would read.
     Message(Awaited<'a>),
     /// Dispatch covers the log before this offset.
     Dispatch(PhysicalOffset),

@@ -117,7 +117,7 @@ impl PyAllocation {
         Ok(Some((group, client_id, queues, members)))
     }
 
-    /// Answers it.
+    /// Gives the queues that the function chose to the rebalance that waits for them.
     fn answer(&self, queues: Vec<QueueArgument>) {
         let queues: Vec<MessageQueue> = queues.into_iter().map(|QueueArgument(queue)| queue).collect();
         if let Some(question) = self.question.lock().take() {

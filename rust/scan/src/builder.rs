@@ -12,7 +12,6 @@ use crate::rows::Rows;
 use crate::spent::Spent;
 use crate::{Column, Columns, ScanError};
 
-/// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Maximum rows of a batch; larger values count as [`MOST_ROWS`](Self::MOST_ROWS).

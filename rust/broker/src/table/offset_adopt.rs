@@ -12,7 +12,6 @@ use super::offset_state::{ByQueue, CommitError, Entry, NO_GUARD, Place, State, f
 use super::topic::MAX_QUEUES;
 use crate::config_file::MAX_ENTRY_BYTES;
 
-/// The offsets of a master.
 #[derive(Debug)]
 pub(crate) struct MasterOffsets {
     version: DataVersion,

@@ -36,11 +36,8 @@ pub(super) type ByTopic<E> = HashMap<Arc<str>, Arc<BTreeMap<u32, E>>>;
 /// A queue, as a group sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// The consumer group.
     pub group: &'a str,
-    /// The topic.
     pub topic: &'a str,
-    /// The queue of the topic.
     pub queue_id: u32,
 }
 

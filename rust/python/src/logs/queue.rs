@@ -13,7 +13,6 @@ const MAX_RECORDS: usize = 1024;
 /// Longest text of a record; the rest is cut off.
 pub(super) const MAX_TEXT_BYTES: usize = 4096;
 
-/// One record.
 pub(super) struct Record {
     /// Index of its logger.
     pub(super) logger: usize,

@@ -38,7 +38,6 @@ impl Key {
         (self.get)(config)
     }
 
-    /// Default value.
     pub fn default_value(&self) -> Value {
         self.value(&ServerConfig::default())
     }
