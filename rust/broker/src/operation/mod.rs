@@ -3,6 +3,7 @@
 //!
 //! A send is [`crate::put::put`].
 
+pub(crate) mod administer;
 pub(crate) mod end_transaction;
 pub(crate) mod group;
 pub(crate) mod look_up;

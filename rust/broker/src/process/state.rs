@@ -4,11 +4,9 @@
 //! docs/reference/protocol.md 2.6.4.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_ha::{Epoch, Epochs};
-use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::{
     EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
 };
@@ -17,28 +15,23 @@ use rocketpy_protocol::header::{
     ChangeBrokerRoleHeader, CopyLogHeader, ExchangeHaInfoHeader, GetBrokerConfigResponseHeader, Header,
 };
 use rocketpy_protocol::json;
-use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Store;
 use tracing::info;
 
 use super::runtime_info;
+use crate::Endpoint;
 use crate::advertised::Advertised;
-use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
 use crate::desk::Endpoints;
 use crate::figures::{Figures, Gauges};
 use crate::ground::Ground;
-use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
+use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, give_back};
+use crate::operation::administer::{self, ReplicationStatus, SlaveStatus};
 use crate::refusal::Refusal;
-use crate::role::Role;
 use crate::role_change::{self, WantedRole};
-use crate::table::topic::{TopicChange, TopicTable};
+use crate::table::topic::TopicTable;
 use crate::timer::Timers;
-use crate::{BrokerConfig, Endpoint};
-
-/// Maximum part of the log that is read to count the records that a slave is missing.
-const COUNTED_BYTES: usize = 4 << 20;
 
 /// GET_BROKER_CONFIG: Java properties text.
 pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
@@ -65,25 +58,15 @@ pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
 /// UPDATE_BROKER_CONFIG: Java properties text. A change holds until the next start.
 pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply: Reply) {
     let text = std::str::from_utf8(&request.body).map_err(|_| Refusal::NotText);
-    let changed = text.and_then(|text| desk.ground.change_config(text));
-    let [before, after] = match changed {
-        Ok(changed) => changed,
+    let template = match text.and_then(|text| administer::change_config(&desk.ground, &desk.intake, text)) {
+        Ok(template) => template,
         Err(refusal) => return reply.send(refusal.response()),
     };
     info!(peer = %connection.peer(), "configuration changed; the change ends with the next start");
-    let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
-    // A slave takes its topics from its master.
-    let is_template_new = template(&before) != template(&after) && desk.ground.role().is_master();
-    if before.broker_permission != after.broker_permission {
-        desk.intake.register_again();
-    }
     let owner = desk.clone();
     answer_later(desk.ground.tasks(), reply, async move {
-        if is_template_new {
-            let changed = owner.ground.topics().set_template(&after)?;
-            let topics = changed.values;
-            on_disk(changed.written).await?;
-            owner.intake.announce(&TopicChange { topics });
+        if let Some(template) = template {
+            administer::store_template(&owner.ground, &owner.intake, template).await?;
         }
         Ok(Response::success())
     });
@@ -112,64 +95,12 @@ pub(super) fn timer_checkpoint(timers: &Timers) -> Answer {
     Ok(Response::success().with_body(timers.checkpoint().encode().to_vec().into()))
 }
 
-/// How many records of the log lie between a slave's end and the own one, and how many milliseconds ago the first was stored. More than
-/// [`COUNTED_BYTES`] of them are estimated by the first ones. `None` when they cannot be read, or the slave has not reported.
-fn lag(store: &Store, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
-    if has >= end {
-        return Some((0, 0));
-    }
-    let bytes = store.log_slice(has, COUNTED_BYTES).ok()??;
-    let mut found = records(&bytes).map_while(Result::ok).peekable();
-    let first_ms = found.peek()?.stored_at_ms;
-    let (count, size) = found.fold((0, 0), |(count, size), record| (count + 1, size + record.size() as u64));
-    let count = (end - has).max(size) * count / size.max(1);
-    Some((count as i64, (store.now_ms() - first_ms).max(0)))
-}
-
 /// GET_BROKER_HA_STATUS. Where there is a token, an answer to a request that asks for it proves that this broker knows it.
-pub(super) fn ha_status(call: Call<'_>) -> Answer {
-    let desk = call.desk;
-    let end = desk.ground.store().max_physical_offset();
-    let slaves = desk.peers.slaves().all();
-    let info = |slave: &Arc<Slave>| {
-        let lag = lag(desk.ground.store(), slave.acknowledged(), end);
-        HaConnectionInfo {
-            addr: slave.peer.to_string(),
-            slave_ack_offset: slave.acknowledged().to_wire(),
-            diff: end.saturating_sub(slave.acknowledged()) as i64,
-            in_sync: desk.peers.slaves().is_near(slave, end),
-            transferred_byte_in_second: slave.bytes_per_second() as i64,
-            transfer_from_where: slave.next().to_wire(),
-            broker_id: slave.broker_id(),
-            lag_records: lag.map(|lag| lag.0),
-            lag_ms: lag.map(|lag| lag.1),
-        }
-    };
-    let epoch = |&Epoch { id, start, after_loss }: &Epoch| EpochInfo {
-        id: format!("{id:016x}"),
-        start: start.to_wire(),
-        after_loss,
-    };
-    let of_asker =
-        desk.peers.past().and_then(|past| Some((past, Epochs::from_json(call.request.ext.get(EPOCHS)?)?)));
-    let mut answer = success_json(&HaRuntimeInfo {
-        master: desk.ground.role().get() == Role::Master,
-        master_commit_log_max_offset: end.to_wire(),
-        in_sync_slave_nums: slaves.iter().filter(|slave| desk.peers.slaves().is_near(slave, end)).count()
-            as i32,
-        // One that has said nothing yet may be no slave.
-        ha_connection_info: slaves.iter().filter(|slave| slave.has_reported()).map(info).collect(),
-        refused_slaves: desk.peers.slaves().refused(),
-        epochs: desk
-            .peers
-            .past()
-            .map(|past| past.epochs().list().iter().map(epoch).collect())
-            .unwrap_or_default(),
-        not_followed: desk.peers.not_followed().lock().clone(),
-        gives_way: desk.ground.role().is_master()
-            && of_asker.is_some_and(|(past, epochs)| past.gives_way_to(&epochs)),
-    });
-    if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), desk.peers.past()) {
+pub(super) fn ha_status(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let of_asker = request.ext.get(EPOCHS).and_then(Epochs::from_json);
+    let status = administer::replication_status(&desk.ground, &desk.peers, of_asker.as_ref());
+    let mut answer = success_json(&ha_body(status));
+    if let (Some(nonce), Some(past)) = (request.ext.get(NONCE), desk.peers.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
         proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
     }
@@ -177,6 +108,35 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         answer.command.ext.push(CHALLENGE, &challenge);
     }
     Ok(answer)
+}
+
+fn ha_body(status: ReplicationStatus) -> HaRuntimeInfo {
+    let slave = |slave: SlaveStatus| HaConnectionInfo {
+        addr: slave.address.to_string(),
+        slave_ack_offset: slave.acknowledged.to_wire(),
+        diff: slave.lag_bytes as i64,
+        in_sync: slave.is_near,
+        transferred_byte_in_second: slave.bytes_per_second as i64,
+        transfer_from_where: slave.next.to_wire(),
+        broker_id: slave.broker_id,
+        lag_records: slave.lag.map(|lag| lag.records),
+        lag_ms: slave.lag.map(|lag| lag.age_ms),
+    };
+    let epoch = |Epoch { id, start, after_loss }| EpochInfo {
+        id: format!("{id:016x}"),
+        start: start.to_wire(),
+        after_loss,
+    };
+    HaRuntimeInfo {
+        master: status.is_master,
+        master_commit_log_max_offset: status.end.to_wire(),
+        in_sync_slave_nums: status.near_slaves as i32,
+        ha_connection_info: status.slaves.into_iter().map(slave).collect(),
+        refused_slaves: status.refused_slaves,
+        epochs: status.epochs.into_iter().map(epoch).collect(),
+        not_followed: status.not_followed,
+        gives_way: status.gives_way,
+    }
 }
 
 /// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the

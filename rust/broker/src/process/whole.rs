@@ -3,9 +3,8 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.1, 2.6.3 and 2.6.5.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use rocketpy_model::{property, system};
 use rocketpy_protocol::Header;
 use rocketpy_protocol::body::{
     ConsumerOffsetSerializeWrapper, ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody,
@@ -15,14 +14,10 @@ use rocketpy_protocol::header::{
     QueryCorrectionOffsetRequestHeader, QuerySubscriptionByConsumerRequestHeader,
     QueryTopicsByConsumerRequestHeader, ResumeCheckHalfMessageRequestHeader,
 };
-use rocketpy_protocol::message_id::OffsetMessageId;
-use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::{Reply, Response};
 
 use crate::call::{Answer, Call, answer_from_header, success_json};
-use crate::disk_read::look_up_aside;
-use crate::put::StoredAgain;
-use crate::refusal::Refusal;
+use crate::operation::administer::{self, LowestOffset};
 use crate::table::topic::is_system;
 
 /// GET_ALL_CONSUMER_OFFSET.
@@ -89,23 +84,16 @@ pub(super) fn subscription(Call { desk, request, .. }: Call<'_>) -> Answer {
 /// QUERY_CORRECTION_OFFSET: lowest offset of any group per queue; none where the compared group has a lower one.
 pub(super) fn correction(Call { desk, request, .. }: Call<'_>) -> Answer {
     let header = QueryCorrectionOffsetRequestHeader::read(&request.ext)?;
-    let mut groups = BTreeSet::from_iter(desk.members.offsets().groups_of(header.topic));
-    for left_out in header.filter_groups.into_iter().flat_map(|list| list.split(',')) {
-        groups.remove(left_out);
-    }
-    let queues = desk.ground.topics().get(header.topic).map_or(0, |topic| topic.queues());
-    let mut body = QueryCorrectionOffsetBody::default();
-    for queue_id in 0..queues {
-        let offsets =
-            groups.iter().filter_map(|group| desk.members.offsets().get(group, header.topic, queue_id));
-        let lowest = offsets.min();
-        let Some(lowest) = lowest else { continue };
-        let compared = header.compare_group.filter(|group| !group.is_empty());
-        let compared = compared.and_then(|group| desk.members.offsets().get(group, header.topic, queue_id));
-        let is_behind = compared.is_some_and(|offset| offset < lowest);
-        body.correction_offsets.insert(queue_id as i32, if is_behind { i64::MAX } else { lowest });
-    }
-    Ok(success_json(&body))
+    let left_out = header.filter_groups.into_iter().flat_map(|list| list.split(','));
+    let compared = header.compare_group.filter(|group| !group.is_empty());
+    let lowest = administer::lowest_offsets(&desk.ground, &desk.members, header.topic, left_out, compared);
+    let to_wire = |(queue_id, lowest)| match lowest {
+        LowestOffset::OfGroups(offset) => (queue_id as i32, offset),
+        LowestOffset::OfCompared => (queue_id as i32, i64::MAX),
+    };
+    Ok(success_json(&QueryCorrectionOffsetBody {
+        correction_offsets: lowest.into_iter().map(to_wire).collect(),
+    }))
 }
 
 /// RESUME_CHECK_HALF_MESSAGE: a half message that was given up becomes one again, and its producer is asked from the beginning.
@@ -113,22 +101,7 @@ pub(super) fn resume_check(call: Call<'_>, reply: Reply) {
     let connection_id = call.connection.id();
     answer_from_header(call, reply, |owner, request| async move {
         let header = ResumeCheckHalfMessageRequestHeader::read(&request.ext)?;
-        let wanted = "the offset message id of a half message that was given up";
-        let bad = || Refusal::Value { field: "msgId", wanted, value: header.msg_id.to_owned() };
-        let place: OffsetMessageId = header.msg_id.parse().map_err(|_| bad())?;
-        let (store, at) = (owner.ground.store().clone(), place.physical_offset);
-        let bytes =
-            look_up_aside(&owner.reads.look_ups, connection_id, move || store.record_at(at)).await??;
-        let bytes = bytes.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
-        let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: at.to_wire() })?;
-        let is_half = record.property(property::REAL_TOPIC).is_some();
-        if !is_half || record.topic != system::TRANSACTION_CHECK_MAX_TIME_TOPIC {
-            return Err(bad());
-        }
-        let again = StoredAgain::of(&record)
-            .to(system::HALF_TOPIC, 0)
-            .without_property(property::TRANSACTION_CHECK_TIMES);
-        drop(again.put(&owner.intake).await?);
+        administer::resume_check(&owner.intake, &owner.reads.look_ups, connection_id, header.msg_id).await?;
         Ok(Response::success())
     });
 }
