@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, moved_ms};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::Store;
@@ -14,8 +15,9 @@ use tracing::warn;
 const STEP_MS: i64 = 1000;
 /// Maximum number of steps that are remembered. Records before a forgotten one have the age that the wall clock says.
 const MAX_STEPS: usize = 64;
-/// Maximum step back after which the store repeats the time of the last record before it, until the clock has caught up.
-const HELD_MS: i64 = 60_000;
+/// By so much at the most the stored time of a record is later than the clock: after a smaller step back the store repeats the time of the
+/// record before it, until the clock has caught up. What waits may wait longer by this.
+pub(crate) const HELD_MS: i64 = 60_000;
 
 /// A reading of both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +53,7 @@ struct State {
     /// End of the log before that reading.
     end: PhysicalOffset,
     steps: VecDeque<Step>,
+    total_ms: i64,
 }
 
 #[derive(Debug)]
@@ -71,10 +74,11 @@ impl State {
         let sure_end = std::mem::replace(&mut self.end, next);
         let difference_ms = now.wall_ms - now.steady_ms;
         let by_ms = difference_ms - self.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
-        if by_ms.abs() < STEP_MS {
+        if by_ms.abs() < STEP_MS || planted::has(Bug::ClockStepMissed) {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
+        self.total_ms = self.total_ms.saturating_add(by_ms);
         self.steps.push_back(Step { sure_end, end, by_ms, seen_at_ms: now.wall_ms });
         if self.steps.len() > MAX_STEPS {
             self.steps.pop_front();
@@ -93,23 +97,22 @@ impl ClockSteps {
         now
     }
 
-    /// When the record at a place was stored, by the wall clock as it is set now; `None` where that clock was ahead at the time, and was set
-    /// back unseen. A record that was stored between two readings may have the right time already: of both times the later counts that is
-    /// not in the future, because an age that is too short does less harm.
-    pub(crate) fn stored_at_ms(&self, at: PhysicalOffset, stored_at_ms: i64, wall_ms: i64) -> Option<i64> {
+    /// When the record at a place was stored, by the wall clock as it is set now. In the future where the clock was ahead at the time and was
+    /// set back unseen, or little in the future where the store repeated the time of the record before it.
+    ///
+    /// A record that was stored between two looks, of which the later one noticed a step, counts from that look on: its time may be one
+    /// before the step, one after it, or that of an earlier record, and an age that is too short does less harm.
+    pub(crate) fn stored_at_ms(&self, at: PhysicalOffset, stored_at_ms: i64) -> i64 {
         let state = self.0.lock();
-        let (mut before_ms, mut after_ms) = (stored_at_ms, stored_at_ms); // if stored before, or after, a doubtful step
-        for step in state.steps.iter().filter(|step| at < step.end) {
-            if at >= step.sure_end && (-HELD_MS..0).contains(&step.by_ms) {
-                (before_ms, after_ms) = (step.seen_at_ms, step.seen_at_ms); // its time may be that of the last record before the step
-                continue;
-            }
-            before_ms = before_ms.saturating_add(step.by_ms);
-            if at < step.sure_end {
-                after_ms = after_ms.saturating_add(step.by_ms);
-            }
-        }
-        [before_ms, after_ms].into_iter().filter(|at_ms| *at_ms <= wall_ms).max()
+        let correct = |at_ms: i64, step: &Step| {
+            if at < step.sure_end { at_ms.saturating_add(step.by_ms) } else { step.seen_at_ms }
+        };
+        state.steps.iter().filter(|step| at < step.end).fold(stored_at_ms, correct)
+    }
+
+    /// By how much all steps together have set the wall clock ahead.
+    pub(crate) fn total_ms(&self) -> i64 {
+        self.0.lock().total_ms
     }
 }
 
@@ -128,22 +131,24 @@ mod tests {
             steps.observe(|| (PhysicalOffset(end), now, PhysicalOffset(end)));
         };
         let age_ms = |at, stored_at_ms: i64, later_ms| {
-            let wall_ms = start_ms + later_ms;
-            steps
-                .stored_at_ms(PhysicalOffset(at), start_ms + stored_at_ms, wall_ms)
-                .map(|at_ms| wall_ms - at_ms)
+            start_ms + later_ms - steps.stored_at_ms(PhysicalOffset(at), start_ms + stored_at_ms)
         };
         observe(0, 0, 0);
         observe(1000, 0, 100);
         observe(2000, DAY_MS, 200); // 150 was stored after the step already, 50 before it
-        assert_eq!(age_ms(50, 500, 2000 + DAY_MS), Some(1500));
-        assert_eq!(age_ms(150, 1900 + DAY_MS, 2000 + DAY_MS), Some(100));
+        assert_eq!(age_ms(50, 500, 2000 + DAY_MS), 1500);
+        assert_eq!(
+            age_ms(150, 1900 + DAY_MS, 2000 + DAY_MS),
+            0,
+            "it counts from the look that noticed the step"
+        );
         observe(4000, 0, 400); // 250 was stored while the clock was ahead, 350 when it was right again
-        assert_eq!(age_ms(50, 500, 5000), Some(4500));
-        assert_eq!(age_ms(250, 3000 + DAY_MS, 5000), Some(2000));
-        assert_eq!(age_ms(350, 3900, 5000), Some(1100));
-        assert_eq!(age_ms(450, 4500, 5000), Some(500));
-        assert_eq!(age_ms(450, 4500 + DAY_MS, 5000), None, "stored by a process before, with a clock ahead");
+        assert_eq!(age_ms(50, 500, 5000), 4500);
+        assert_eq!(age_ms(150, 1900 + DAY_MS, 5000), 3000);
+        assert_eq!(age_ms(250, 3000 + DAY_MS, 5000), 1000);
+        assert_eq!(age_ms(350, 3900, 5000), 1000);
+        assert_eq!(age_ms(450, 4500, 5000), 500);
+        assert_eq!(age_ms(450, 4500 + DAY_MS, 5000), 500 - DAY_MS, "both steps were between two looks");
     }
 
     #[test]
@@ -153,8 +158,8 @@ mod tests {
             let now = Now { wall_ms: wall_ms * hour_ms, steady_ms: steady_ms * hour_ms };
             steps.observe(|| (PhysicalOffset(end), now, PhysicalOffset(end)));
         }
-        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 0, 30 * hour_ms);
-        assert_eq!(stored_at_ms, Some(-60 * hour_ms), "it is 90 hours old");
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 0);
+        assert_eq!(stored_at_ms, -60 * hour_ms, "it is 90 hours old");
     }
 
     #[test]
@@ -164,10 +169,27 @@ mod tests {
             let end = PhysicalOffset(end);
             steps.observe(|| (end, Now { wall_ms, steady_ms }, end));
         }
-        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(150), 99_000, 67_500);
-        assert_eq!(stored_at_ms, Some(67_000), "it was stored after the step, or little before");
-        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 99_000, 67_500);
-        assert_eq!(stored_at_ms, Some(64_000));
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(150), 99_000);
+        assert_eq!(stored_at_ms, 67_000, "it was stored after the step, or little before");
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 99_000);
+        assert_eq!(stored_at_ms, 64_000);
+    }
+
+    #[test]
+    fn a_record_stored_between_two_looks_counts_from_the_one_that_noticed_a_step() {
+        let stored_at_ms = |looks: &[(i64, i64)]| {
+            let steps = ClockSteps::default();
+            for (number, &(wall_ms, steady_ms)) in looks.iter().enumerate() {
+                let end = PhysicalOffset(100 * (number as u64 + 1));
+                steps.observe(|| (end, Now { wall_ms, steady_ms }, end));
+            }
+            let at = PhysicalOffset(100 * looks.len() as u64 - 50);
+            steps.stored_at_ms(at, 80_000)
+        };
+        // The last record before the step was stored 20 s earlier: its time is repeated after a step back by 80 s, too.
+        assert_eq!(stored_at_ms(&[(100_000, 100_000), (25_000, 105_000)]), 25_000);
+        // It is repeated until the clock has caught up, so also when that is set ahead again.
+        assert_eq!(stored_at_ms(&[(80_000, 80_000), (40_000, 81_000), (101_000, 82_000)]), 101_000);
     }
 
     #[test]
@@ -177,6 +199,6 @@ mod tests {
             let now = Now { wall_ms: second * 1100, steady_ms: second * 1000 };
             steps.observe(|| (PhysicalOffset(1000), now, PhysicalOffset(1000)));
         }
-        assert_eq!(steps.stored_at_ms(PhysicalOffset(1), 50_000, 60_000), Some(50_000));
+        assert_eq!(steps.stored_at_ms(PhysicalOffset(1), 50_000), 50_000);
     }
 }

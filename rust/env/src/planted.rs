@@ -112,6 +112,8 @@ bugs! {
     HalvesForgotten = "open transactions forgotten at a start",
     /// The progress of transactions is written before their ends are durable.
     EndsAheadOfLog = "progress of transactions ahead of the log",
+    /// Steps of the wall clock are not noticed.
+    ClockStepMissed = "steps of the clock not noticed",
     /// A SYNC_MASTER answers before a slave has the message.
     AckBeforeSlave = "acknowledge before the slave",
     /// A master copies no records from its slaves after a sudden end.

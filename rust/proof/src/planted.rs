@@ -281,6 +281,7 @@ pub const PROOFS: &[Proof] = &[
             (Rule::C1, "was acknowledged and never came"), // it was taken late, or the clock was set
         ],
     },
+    Proof { bug: Bug::ClockStepMissed, layer: SIMULATED, findings: &[(Rule::C9, "ms early")] },
     Proof {
         bug: Bug::EndsAheadOfLog,
         layer: SIMULATED,

@@ -11,7 +11,8 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
-use super::{Delays, LEVELS, State};
+use super::{Delays, LEVELS, Misdated, State};
+use crate::clock_steps::HELD_MS;
 use crate::metrics::Metric;
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
@@ -20,9 +21,6 @@ use crate::refusal::Refusal;
 const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
-
-/// Stored times do not follow a smaller step back of the clock: a message may wait longer by this.
-const CLOCK_STEP_MS: i64 = 60_000;
 
 /// Result for a message that is due by its queue entry.
 enum Outcome {
@@ -43,7 +41,7 @@ pub(super) fn deliver(delays: &Delays<impl Disk>, at_ms: i64, runtime: &Handle) 
     deliver_passed(delays, &mut state, at_ms, runtime);
     for level in 0..LEVELS as usize {
         // Later than that only with a clock that was set back.
-        let latest_ms = at_ms.saturating_add(level_ms(delays, level) + CLOCK_STEP_MS);
+        let latest_ms = at_ms.saturating_add(level_ms(delays, level) + HELD_MS);
         if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms && due_at_ms <= latest_ms) {
             continue;
         }
@@ -202,7 +200,7 @@ fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -
 /// no step is known, waits for its level from now on and no longer: it would keep back all behind it.
 fn due(
     delays: &Delays<impl Disk>,
-    misdated: &mut Option<i64>,
+    misdated: &mut Option<Misdated>,
     level: usize,
     at: PhysicalOffset,
     due_at_ms: i64,
@@ -211,15 +209,20 @@ fn due(
     let level_ms = level_ms(delays, level);
     let latest_ms = at_ms.saturating_add(level_ms);
     let steps = delays.intake.ground().clock_steps();
-    match steps.stored_at_ms(at, due_at_ms.saturating_sub(level_ms), at_ms) {
-        Some(stored_at_ms) => {
-            *misdated = None;
-            stored_at_ms + level_ms
-        }
-        None if due_at_ms <= latest_ms + CLOCK_STEP_MS => due_at_ms,
-        // Messages behind it, of that time too, come with it.
-        None => *misdated.insert(misdated.map_or(latest_ms, |known_ms| known_ms.min(latest_ms))),
+    let due_at_ms = steps.stored_at_ms(at, due_at_ms.saturating_sub(level_ms)).saturating_add(level_ms);
+    if due_at_ms <= latest_ms {
+        *misdated = None;
     }
+    if due_at_ms <= latest_ms.saturating_add(HELD_MS) {
+        return due_at_ms;
+    }
+    let total_ms = steps.total_ms();
+    let known = misdated.filter(|known| at < known.end);
+    let end = known.map_or_else(|| delays.store().max_physical_offset(), |known| known.end);
+    let known_ms = known.map_or(latest_ms, |known| known.without_steps_ms.saturating_add(total_ms));
+    let due_at_ms = known_ms.min(latest_ms);
+    *misdated = Some(Misdated { without_steps_ms: due_at_ms.saturating_sub(total_ms), end });
+    due_at_ms
 }
 
 /// How long messages of a level wait; levels count from 0 here.

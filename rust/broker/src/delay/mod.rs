@@ -59,13 +59,21 @@ pub(crate) struct Delays<D: Disk = RealDisk> {
     intake: Arc<Intake<D>>,
 }
 
+/// Messages of a level whose times of storing are wrong: all before `end` in the log wait for one level more, and come together.
+#[derive(Debug, Clone, Copy)]
+struct Misdated {
+    /// When they are due, by the wall clock as it would be without the steps since the start.
+    without_steps_ms: i64,
+    end: PhysicalOffset,
+}
+
 #[derive(Debug)]
 struct State<D: Disk> {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
-    /// When a message of each level is delivered that was stored while the clock was ahead.
-    misdated: Vec<Option<i64>>,
+    /// For each level, messages that were stored while the clock was ahead.
+    misdated: Vec<Option<Misdated>>,
     /// Where that message is in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,

@@ -337,3 +337,42 @@ async fn a_level_is_as_long_as_it_says_while_the_clock_steps_forth_and_back() {
     at(&broker, due_at_ms).await;
     assert_eq!(count(&broker, "orders", 0), 1);
 }
+
+#[tokio::test]
+async fn a_message_with_the_time_of_an_earlier_one_does_not_come_early_when_the_clock_is_set_ahead() {
+    let broker = open().await;
+    let stored_at_ms = wait_with(&broker, message("orders", "DELAY\u{1}3\u{2}")).await;
+    let observe = |wall_ms, steady_ms| {
+        let end = broker.store().max_physical_offset();
+        broker.ground.clock_steps().observe(|| (end, Now { wall_ms, steady_ms }, end));
+    };
+    let held_ms = 20_000; // the clock had been set back by that: the store repeats the time of the record before it
+    observe(stored_at_ms - held_ms, 0);
+    observe(stored_at_ms - held_ms + 30_100, 100);
+    let due_at_ms = stored_at_ms + 30_000 + 10_000;
+    assert_eq!(at(&broker, stored_at_ms - held_ms + 30_100).await, Some(due_at_ms));
+    assert_eq!(count(&broker, "orders", 0), 0);
+    at(&broker, due_at_ms).await;
+    assert_eq!(count(&broker, "orders", 0), 1);
+}
+
+#[tokio::test]
+async fn messages_stored_with_a_clock_ahead_wait_for_their_level_while_the_clock_is_set() {
+    let broker = open().await;
+    let delayed = message("orders", "DELAY\u{1}3\u{2}");
+    let start_ms = wait_with(&broker, delayed).await - DAY_MS; // the clock was set back, and then the broker started
+    let observe = |wall_ms, steady_ms| {
+        let end = broker.store().max_physical_offset();
+        broker.ground.clock_steps().observe(|| (end, Now { wall_ms, steady_ms }, end));
+    };
+    observe(start_ms, 0);
+    assert_eq!(at(&broker, start_ms).await, Some(start_ms + 10_000));
+    let start_ms = start_ms + 30_000; // it is set ahead
+    observe(start_ms + 100, 100);
+    assert_eq!(at(&broker, start_ms + 100).await, Some(start_ms + 10_000));
+    wait_with(&broker, delayed).await; // another one, between two steps that nobody saw
+    assert_eq!(at(&broker, start_ms + 10_000).await, Some(start_ms + 20_000), "of the second one");
+    assert_eq!(count(&broker, "orders", 0), 1);
+    at(&broker, start_ms + 20_000).await;
+    assert_eq!(count(&broker, "orders", 0), 2);
+}

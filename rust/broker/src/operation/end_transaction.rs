@@ -94,10 +94,10 @@ pub(crate) async fn end_half(
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
     let is_late = || {
         let immune = unasked_ms(&record, &intake.config());
-        let now_ms = intake.store().now_ms();
+        let now_ms = intake.ground().observe_clock().wall_ms;
         let steps = intake.ground().clock_steps();
-        let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms, now_ms);
-        immune.zip(stored_at_ms).is_some_and(|(immune_ms, stored_at_ms)| now_ms - stored_at_ms > immune_ms)
+        let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms);
+        immune.is_some_and(|immune_ms| now_ms.saturating_sub(stored_at_ms) > immune_ms)
     };
     let half = record.queue_offset;
     match transactions.claim(half) {

@@ -20,7 +20,7 @@ use tracing::{debug, error, warn};
 use super::service::RETRY_MS;
 use super::{Checked, Claim, End, QUEUE, Transactions};
 use crate::BrokerConfig;
-use crate::clock_steps::Now;
+use crate::clock_steps::{HELD_MS, Now};
 use crate::metrics::Metric;
 use crate::put::{DueRecord, StoredAgain, due_record};
 use crate::refusal::Refusal;
@@ -307,8 +307,8 @@ fn give_up(
 /// How old a half message is, whatever steps the wall clock has made since; `None` where its stored time is in the future.
 fn age_ms(transactions: &Transactions<impl Disk>, record: &RecordView<'_>, wall_ms: i64) -> Option<i64> {
     let steps = transactions.intake.ground().clock_steps();
-    let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms, wall_ms);
-    stored_at_ms.map(|stored_at_ms| wall_ms - stored_at_ms)
+    let age_ms = wall_ms.saturating_sub(steps.stored_at_ms(record.physical_offset, record.stored_at_ms));
+    (age_ms >= -HELD_MS).then_some(age_ms.max(0)) // it may have the time of an earlier record, as long as the clock has not caught up
 }
 
 /// Topic and queue of the message.

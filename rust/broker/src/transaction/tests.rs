@@ -711,3 +711,18 @@ async fn a_step_of_the_clock_gives_no_transaction_up() {
     at_clocks(&broker, times(4 * 86_400_000, -10)).await;
     assert_eq!(broker.transactions.ended(End::GivenUp), 1, "older than fileReservedTime");
 }
+
+#[tokio::test]
+async fn nobody_is_asked_early_for_a_half_message_that_has_the_time_of_an_earlier_one() {
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
+    // The clock had been set back by 20 s: the store repeats the time of the record before it until the clock has caught up.
+    let later = |steady_ms| Now { wall_ms: half.stored_at_ms - 20_000 + steady_ms, steady_ms };
+    let is_asked = || !broker.transactions.state.lock().checks.is_empty();
+    for (steady_ms, due_at_ms) in [(0, 6_000), (5_999, 11_999), (20_000, 26_000), (25_999, 26_000)] {
+        assert_eq!(at_clocks(&broker, later(steady_ms)).await, Some(due_at_ms), "after {steady_ms} ms");
+        assert!(!is_asked());
+    }
+    at_clocks(&broker, later(26_000)).await;
+    assert!(is_asked());
+}

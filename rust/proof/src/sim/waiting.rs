@@ -63,7 +63,7 @@ impl Run {
         end: CrashKind,
     ) -> bool {
         let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
-        self.clients.levels.has_unseen_step = false; // its start reads both clocks
+        self.clients.levels.begin_life(store.max_physical_offset().get());
         let opened = SteppedBroker::open(store, config).map_err(|error| error.to_string());
         let broker = opened.and_then(|broker| {
             let topics = [TOPIC.to_owned(), retry_topic(), dead_topic()];
@@ -82,6 +82,7 @@ impl Run {
         let is_last = !self.has_more_lives;
         for _ in 0..steps {
             self.step_waiting(store, &broker);
+            self.note_levels(store);
             self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
             if self.is_broken() {
                 return false;
@@ -250,10 +251,14 @@ impl Run {
         }
     }
 
-    /// The earliest time of a copy that waits for a level from now on. Stored times say nothing once the wall clock is set.
+    /// The earliest time of a copy that waits for a level from now on. With a wall clock that is set the monotonic one counts, for the copy
+    /// too.
     fn level_ends_at(&mut self, now_ms: i64, message: u64, is_retry: bool) -> i64 {
+        if !self.plan.sets_clock {
+            return now_ms + LEVEL_MS;
+        }
         self.clients.levels.sent(message, is_retry);
-        if self.plan.sets_clock { 0 } else { now_ms + LEVEL_MS }
+        self.steady_ms() + LEVEL_MS
     }
 
     /// Gives something back that came: a message gets a retry, a retry becomes a dead letter.
@@ -317,6 +322,7 @@ impl Run {
 
     /// Reads everything that came.
     fn read_waiting(&mut self, store: &Store<SimDisk>) {
+        self.note_levels(store);
         let op = self.begin(Call::ReadLater);
         let mut arrivals = Vec::new();
         for topic in [TOPIC.to_owned(), retry_topic(), dead_topic()] {
@@ -330,7 +336,9 @@ impl Run {
                         arrivals.extend(views.map(|view| {
                             let times = view.reconsume_times.cast_unsigned();
                             let delivery = Delivery { times, ..delivery(&view, true) };
-                            (view.stored_at_ms, delivery)
+                            let at = view.physical_offset.get();
+                            let steady_ms = self.clients.levels.stored_at_ms(delivery.message, times, at);
+                            (steady_ms.unwrap_or(view.stored_at_ms), delivery)
                         }));
                     }
                     other => {
@@ -471,5 +479,42 @@ mod tests {
         let broker = SteppedBroker::open(&store, config()).unwrap();
         end(&broker, true).unwrap();
         assert_eq!(end(&broker, false).unwrap_err().0, response::ILLEGAL_OPERATION);
+    }
+
+    #[test]
+    fn an_end_is_not_late_when_the_clock_was_set_ahead_a_moment_before() {
+        let mut run = Run::new(Plan { sets_clock: false, ..Plan::waiting_of(0) });
+        let store = run.open().unwrap();
+        let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
+        let broker = SteppedBroker::open(&store, config).unwrap();
+        broker.make_topic(TOPIC).unwrap();
+        let mut properties = Vec::new();
+        for (name, value) in [
+            (property::UNIQUE_KEY, &*unique_key(1)),
+            (property::TRANSACTION_PREPARED, "true"),
+            (property::PRODUCER_GROUP, PRODUCERS),
+            (property::CHECK_IMMUNITY_TIME_IN_SECONDS, "3600"),
+        ] {
+            properties_text::push(&mut properties, name, value);
+        }
+        let placed = broker.send(&Sent {
+            topic: TOPIC,
+            sys_flag: sys_flag::TRANSACTION_PREPARED,
+            born_at_ms: run.disk.now_ms(),
+            born_host: born_host(),
+            body: b"paid",
+            properties: &properties,
+        });
+        let placed = placed.unwrap();
+        run.settle(&store);
+        run.disk.step_clock(DAY_MS);
+        let half = Half {
+            message: 1,
+            queue_offset: placed.queue_offset.to_wire(),
+            physical_offset: placed.physical_offset.to_wire(),
+            is_committed: true,
+            was_ended: false,
+        };
+        broker.end_transaction(&end_transaction(&half)).unwrap();
     }
 }
