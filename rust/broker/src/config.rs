@@ -82,6 +82,25 @@ impl Default for Intervals {
     }
 }
 
+/// Which topics a broker has, and which it lets others create.
+#[derive(Clone, Copy, Debug)]
+pub struct TopicRules {
+    /// `autoCreateTopicEnable`, default true: whether a send to an unknown topic creates it.
+    pub auto_create: bool,
+    /// `clusterTopicEnable`, default true: whether a topic with the name of the cluster exists.
+    pub of_cluster: bool,
+    /// `brokerTopicEnable`, default true: whether a topic with the name of the broker exists.
+    pub of_broker: bool,
+    /// `enableMixedMessageType`, default false: whether a topic may have the label MIXED.
+    pub mixed: bool,
+}
+
+impl Default for TopicRules {
+    fn default() -> Self {
+        Self { auto_create: true, of_cluster: true, of_broker: true, mixed: false }
+    }
+}
+
 /// Everything the broker needs to know; Apache's defaults unless a field says otherwise.
 #[derive(Clone, Debug)]
 #[doc(alias("MessageStoreConfig", "NettyServerConfig"))]
@@ -123,14 +142,10 @@ pub struct BrokerConfig {
     pub max_topics: usize,
     /// Maximum number of consumer groups; more are refused. Default 100,000.
     pub max_groups: usize,
-    /// `autoCreateTopicEnable`, default true.
-    pub auto_create_topic: bool,
+    /// Which topics there are, and may be.
+    pub topics: TopicRules,
     /// `autoCreateSubscriptionGroup`, default true.
     pub auto_create_group: bool,
-    /// `clusterTopicEnable`, default true.
-    pub cluster_topic: bool,
-    /// `brokerTopicEnable`, default true.
-    pub broker_topic: bool,
     /// `longPollingEnable`, default true.
     pub long_polling: bool,
     /// `shortPollingTimeMills`, default 1 s: how long a pull is held when long polling is off.
@@ -229,10 +244,8 @@ impl Default for BrokerConfig {
             default_topic_queues: 8,
             max_topics: 100_000,
             max_groups: 100_000,
-            auto_create_topic: true,
+            topics: TopicRules::default(),
             auto_create_group: true,
-            cluster_topic: true,
-            broker_topic: true,
             long_polling: true,
             short_polling: Duration::from_secs(1),
             max_held_pulls: 100_000,

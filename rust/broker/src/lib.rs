@@ -59,7 +59,7 @@ mod transaction;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, SettingError};
+pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, SettingError, TopicRules};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::{BrokerError, DivergedMaster};

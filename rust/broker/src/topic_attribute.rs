@@ -9,7 +9,7 @@ use rocketpy_model::TopicConfig;
 use rocketpy_protocol::body::TopicConfigFile;
 
 use crate::config_file::ConfigFile;
-use crate::{BrokerError, FlushMode};
+use crate::{BrokerError, FlushMode, TopicRules};
 
 /// Hours for which the messages of the topic stay readable; 0 or none: as long as the log has them.
 const RETENTION_HOURS: &str = "retention.hours";
@@ -17,23 +17,22 @@ const RETENTION_HOURS: &str = "retention.hours";
 const FLUSH_TYPE: &str = "flush.type";
 
 /// What a value must be, for a person.
-const WANTED: &str = "use +queue.type=SimpleCQ, +cleanup.policy=DELETE, +message.type=NORMAL, FIFO, DELAY, TRANSACTION or UNSPECIFIED, \
-     +retention.hours=HOURS, +flush.type=ASYNC_FLUSH or SYNC_FLUSH";
+const WANTED: &str = "use +queue.type=SimpleCQ, +cleanup.policy=DELETE, +message.type=NORMAL, FIFO, DELAY, TRANSACTION or UNSPECIFIED (MIXED \
+     with enableMixedMessageType=true), +retention.hours=HOURS, +flush.type=ASYNC_FLUSH or SYNC_FLUSH";
 
 /// Checks that this broker does what the attribute says. The type of a topic's messages is a label: the broker serves messages of each
 /// type in each topic, as Apache's does for clients of the remoting protocol.
 ///
 /// # Errors
 /// What the broker lacks, for a person.
-pub(crate) fn check(name: &str, value: &str) -> Result<(), &'static str> {
+pub(crate) fn check(name: &str, value: &str, rules: TopicRules) -> Result<(), &'static str> {
     match (name, value) {
         ("queue.type", "SimpleCQ") | ("cleanup.policy", "DELETE") => Ok(()),
         ("queue.type", "BatchCQ") => Err("batch consume queues are not supported"),
         ("cleanup.policy", "COMPACTION") => Err("compaction is not supported, use +retention.hours=HOURS"),
         ("message.type", "NORMAL" | "FIFO" | "DELAY" | "TRANSACTION" | "UNSPECIFIED") => Ok(()),
-        ("message.type", "MIXED") => {
-            Err("MIXED requires enableMixedMessageType=true, which is not supported")
-        }
+        ("message.type", "MIXED") if rules.mixed => Ok(()),
+        ("message.type", "MIXED") => Err("MIXED requires enableMixedMessageType=true"),
         ("message.type", "PRIORITY") => Err("queues with priorities are not supported"),
         ("message.type", "LITE") => Err("lite topics are not supported"),
         (RETENTION_HOURS, _) if hours(value).is_some() => Ok(()),
@@ -98,6 +97,7 @@ mod tests {
         assert_eq!(retention(&topic(RETENTION_HOURS, "-2")), None, "whoever wrote the file");
         assert_eq!(flush_type(&topic(FLUSH_TYPE, "SYNC_FLUSH")), Some(FlushMode::Sync));
         assert_eq!(flush_type(&topic(FLUSH_TYPE, "sync")), None);
+        let rules = TopicRules::default();
         for (name, value) in [
             (RETENTION_HOURS, "x"),
             (RETENTION_HOURS, "1000001"),
@@ -106,8 +106,9 @@ mod tests {
             ("queue.type", "BatchCQ"),
             ("x", "y"),
         ] {
-            assert!(check(name, value).is_err(), "{name}={value}");
+            assert!(check(name, value, rules).is_err(), "{name}={value}");
         }
-        assert!(check(RETENTION_HOURS, "0").is_ok() && check(FLUSH_TYPE, "ASYNC_FLUSH").is_ok());
+        let is_known = |name, value| check(name, value, rules).is_ok();
+        assert!(is_known(RETENTION_HOURS, "0") && is_known(FLUSH_TYPE, "ASYNC_FLUSH"));
     }
 }

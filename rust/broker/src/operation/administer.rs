@@ -47,7 +47,7 @@ pub(crate) fn change_config(
     if before.broker_permission != after.broker_permission {
         intake.register_again();
     }
-    let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
+    let template = |config: &BrokerConfig| (config.topics.auto_create, config.default_topic_queues);
     // A slave takes its topics from its master.
     let is_template_new = template(&before) != template(&after) && ground.role().is_master();
     Ok(is_template_new.then_some(NewTemplate(after)))

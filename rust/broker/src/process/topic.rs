@@ -21,7 +21,7 @@ use crate::operation::topic::{self, AttributeChange};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
 use crate::table::topic::{MAX_QUEUES, TopicTable};
-use crate::topic_attribute;
+use crate::{TopicRules, topic_attribute};
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
@@ -29,7 +29,8 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let changed = wanted.and_then(|header| {
         topic::check_own(&desk.ground, header.topic)?;
         let wanted = wanted_topic(&header)?;
-        topic::put(&desk.ground, wanted, &attribute_changes(header.attributes.unwrap_or_default())?)
+        let rules = desk.ground.config().topics;
+        topic::put(&desk.ground, wanted, &attribute_changes(header.attributes.unwrap_or_default(), rules)?)
     });
     let changed = match changed {
         Ok(changed) => changed,
@@ -91,7 +92,7 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 const MAX_ATTRIBUTE_CHANGES: usize = 64;
 
 /// Reads changes such as `+name=value,-name`.
-fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
+fn attribute_changes(text: &str, rules: TopicRules) -> Result<Vec<AttributeChange<'_>>, Refusal> {
     if text.split(',').nth(MAX_ATTRIBUTE_CHANGES).is_some() {
         let (field, wanted) = ("attributes", "at most 64 changes");
         return Err(Refusal::Value { field, wanted, value: format!("{} bytes", text.len()) });
@@ -102,7 +103,7 @@ fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
             return Ok((name, None));
         }
         let (name, value) = part.strip_prefix('+').and_then(|pair| pair.split_once('=')).unwrap_or_default();
-        match topic_attribute::check(name, value) {
+        match topic_attribute::check(name, value, rules) {
             Ok(()) => Ok((name, Some(value))),
             Err(why) => Err(Refusal::Attribute { attribute: part.to_owned(), why }),
         }

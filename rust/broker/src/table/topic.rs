@@ -228,8 +228,8 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
     let mut topics = vec![
         TopicConfig::new(system::SELF_TEST_TOPIC, 1),
         TopicConfig::new(system::OFFSET_MOVED_TOPIC, 1),
-        TopicConfig::new(cluster, 16).with_perm(inherited(config.cluster_topic)),
-        TopicConfig::new(broker, 1).with_perm(inherited(config.broker_topic)),
+        TopicConfig::new(cluster, 16).with_perm(inherited(config.topics.of_cluster)),
+        TopicConfig::new(broker, 1).with_perm(inherited(config.topics.of_broker)),
         TopicConfig::new(format!("{cluster}{}", system::REPLY_TOPIC_SUFFIX), 1),
         TopicConfig::new(system::SCHEDULE_TOPIC, 18),
         TopicConfig::new(system::HALF_TOPIC, 1),
@@ -239,7 +239,7 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
         TopicConfig::new(format!("{}{broker}", system::SYNC_MEMBER_TOPIC_PREFIX), 1)
             .with_perm(Permission(perm::INHERIT)),
     ];
-    if config.auto_create_topic {
+    if config.topics.auto_create {
         topics.push(template(config));
     }
     if config.trace_topic {
@@ -279,7 +279,7 @@ fn add_system_topics(
         };
         topics.insert(topic.name.as_str().into(), Arc::new(topic));
     }
-    if !config.auto_create_topic && topics.contains_key(system::TEMPLATE_TOPIC) {
+    if !config.topics.auto_create && topics.contains_key(system::TEMPLATE_TOPIC) {
         topics.insert(system::TEMPLATE_TOPIC.into(), Arc::new(template(config)));
     }
 }
@@ -287,7 +287,7 @@ fn add_system_topics(
 /// The topic that others are made from. Where none are, it stays as a plain topic, because name servers and clients know it.
 fn template(config: &BrokerConfig) -> TopicConfig {
     let topic = TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues);
-    if config.auto_create_topic { topic.with_perm(Permission::READ_WRITE_INHERIT) } else { topic }
+    if config.topics.auto_create { topic.with_perm(Permission::READ_WRITE_INHERIT) } else { topic }
 }
 
 fn bound_queues(topic: &mut TopicConfig) {

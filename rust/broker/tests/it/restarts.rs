@@ -169,10 +169,10 @@ async fn tables_of_an_apache_broker_are_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_creation_follows_the_configuration_of_each_start() {
     let fixture = Fixture::start().await;
-    let fixture = fixture.restart_with(|config| config.auto_create_topic = false).await;
+    let fixture = fixture.restart_with(|config| config.topics.auto_create = false).await;
     assert_eq!(fixture.send(Send::new("orders", "x")).await.code, 17);
     let again = |config: &mut rocketpy_broker::BrokerConfig| {
-        config.auto_create_topic = true;
+        config.topics.auto_create = true;
         config.default_topic_queues = 3;
     };
     let fixture = fixture.restart_with(again).await;

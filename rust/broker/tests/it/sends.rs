@@ -99,7 +99,7 @@ async fn a_missing_topic_is_made_from_its_template() {
     let not_inherited = fixture.send(Send { default_topic: "four", ..Send::new("missing", "x") }).await;
     assert_eq!(not_inherited.code, 17);
 
-    let closed = Fixture::start_with(|config| config.auto_create_topic = false).await;
+    let closed = Fixture::start_with(|config| config.topics.auto_create = false).await;
     assert_eq!(closed.send(Send::new("missing", "x")).await.code, 17);
 }
 

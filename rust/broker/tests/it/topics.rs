@@ -128,8 +128,8 @@ async fn the_statistics_of_a_topic_list_every_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_takes_the_label_of_each_message_type_that_is_served() {
-    let fixture = Fixture::start().await;
-    for kind in ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"] {
+    let fixture = Fixture::start_with(|config| config.topics.mixed = true).await;
+    for kind in ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED", "MIXED"] {
         let answer = fixture.call(create_topic_with("orders", &format!("+message.type={kind}"))).await;
         assert_eq!(answer.code, 0, "{kind}: {:?}", answer.remark);
         fixture.put("orders", 0, kind).await;

@@ -67,7 +67,6 @@ pub const FIXED: &[Fixed] = &[
     // Slots of one second stand in the wheel's file, also in that of Apache's.
     Fixed { name: "timerPrecisionMs", only: "1000", feature: "a wheel of other slots" },
     Fixed { name: "messageStorePlugIn", only: "", feature: "store plug-ins" },
-    Fixed { name: "enableMixedMessageType", only: "false", feature: "message types" },
     Fixed { name: "filterServerNums", only: "0", feature: "filter servers" },
     Fixed { name: "defaultMessageRequestMode", only: "PULL", feature: "POP consumption" },
     Fixed { name: "coldDataFlowControlEnable", only: "false", feature: "flow control of cold reads" },

@@ -150,13 +150,15 @@ pub const KEYS: &[Key] = keys! {
         /// Apache's clients request 4.
         "defaultTopicQueueNums" = Whole(1, 16_384, "queues") => [broker.default_topic_queues], changeable;
         /// Whether the first message of an unknown topic creates it.
-        "autoCreateTopicEnable" = Switch => [broker.auto_create_topic], changeable;
+        "autoCreateTopicEnable" = Switch => [broker.topics.auto_create], changeable;
         /// Whether the first consumer of an unknown group creates it.
         "autoCreateSubscriptionGroup" = Switch => [broker.auto_create_group], changeable;
         /// Whether a topic with the name of the cluster exists.
-        "clusterTopicEnable" = Switch => [broker.cluster_topic];
+        "clusterTopicEnable" = Switch => [broker.topics.of_cluster];
         /// Whether a topic with the name of the broker exists.
-        "brokerTopicEnable" = Switch => [broker.broker_topic];
+        "brokerTopicEnable" = Switch => [broker.topics.of_broker];
+        /// Whether a topic may have the label MIXED (`+message.type=MIXED`). The label changes nothing else: each topic takes messages of all types.
+        "enableMixedMessageType" = Switch => [broker.topics.mixed], changeable;
         /// Whether the broker advises clients to trace their messages.
         "traceOn" = Switch => [broker.trace_on];
         /// Whether the trace topic exists.
