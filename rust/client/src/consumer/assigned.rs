@@ -120,9 +120,9 @@ impl Assigned {
     }
 
     /// Forgets positions and commits beyond an offset. Returns where reading continues, with nothing pulled ahead.
-    pub(super) fn go_back(&mut self, to: QueueOffset, life: Epoch) -> QueueOffset {
+    pub(super) fn go_back(&mut self, to: QueueOffset, life: Epoch, is_ordered: bool) -> QueueOffset {
         if let Some(in_work) = &mut self.in_work {
-            in_work.cut(to);
+            in_work.cut(to, is_ordered);
             assert!(self.life < life, "the lives of a queue only grow");
             self.life = life;
         }

@@ -11,9 +11,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 
 pub use self::notices::QueueChange;
 use self::notices::RebalanceNotices;
-#[cfg(test)]
-pub(crate) use self::pushed::Finished;
-pub(crate) use self::pushed::Taken;
+pub(crate) use self::pushed::{Finished, Taken};
 use super::assigned::{Assigned, Assignment, Gained, Kept, Lost};
 use super::batch::PulledBatch;
 use super::contact::Contacts;
@@ -74,6 +72,9 @@ pub(crate) enum CommitScope {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     queues: BTreeMap<Arc<MessageQueue>, Assigned>,
+    /// Numbers of handlers that run, by queue, where messages are consumed in order. A queue may have been given up since, or begun again: a
+    /// handler still runs with messages that it had before.
+    handlers: BTreeMap<Arc<MessageQueue>, usize>,
     /// Queues that the user paused, even while they are assigned to another member.
     paused: BTreeSet<Arc<MessageQueue>>,
     /// Queues with messages to hand out, the next one first. Each at most once.
@@ -150,7 +151,7 @@ impl State {
 
     /// Whether the user works on messages of a queue, or has to be told before it goes.
     fn is_needed(&self, assigned: &Assigned) -> bool {
-        assigned.at.is_in_use() || self.user_knows_of(assigned)
+        self.is_in_use(assigned) || self.user_knows_of(assigned)
     }
 
     /// Begins or ends the time in which a queue is only kept for its user.
@@ -306,7 +307,7 @@ impl State {
                 // What was pulled ahead of the queue's end is no longer there, and what was committed beyond it must not be committed
                 // again. What was pulled ahead and survived is pulled again.
                 let dropped = assigned.prefetched.clear();
-                to = assigned.go_back(to, life);
+                to = assigned.go_back(to, life, self.delivery.is_ordered());
                 self.ready.retain(|ready| **ready != *queue);
                 self.last_epoch = life;
                 self.uncount_bytes(dropped);

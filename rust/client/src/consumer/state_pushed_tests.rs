@@ -7,6 +7,8 @@ use std::time::Instant;
 use rocketpy_model::QueueOffset;
 
 use super::delivery::Delivery;
+use super::epoch::Epoch;
+use super::pulled::{Moved, Pulled};
 use super::state::{CommitScope, Finished, State, Taken, Task};
 use super::state_tests::{config, nothing, number, pulled, queue};
 
@@ -123,4 +125,82 @@ fn in_order_a_queue_is_read_with_its_lock_only_and_from_its_stored_offset_after_
     assert_eq!(state.task(&queue(0), number(0), &config()), Task::Lock);
     state.locked(&one, &held, Instant::now());
     assert!(matches!(state.task(&queue(0), number(0), &config()), Task::FindStart { .. }));
+}
+
+/// State in order, with the lock of queue 0, whose messages 0..4 were pulled; a handler has the first one.
+fn handling() -> (State, Taken) {
+    let mut state = State::new(Delivery::Push { ordered: true, broadcast: false });
+    state.assign(&[(queue(0), 0)].into(), false);
+    let epoch = read_again(&mut state, number(0));
+    assert_eq!(epoch, Epoch(2), "the lock began the second one");
+    let taken = take_part(&mut state, 1);
+    state.handler_began(taken.part.queue());
+    (state, taken)
+}
+
+/// Gets the lock of queue 0, if need be, and messages 0..4 of it.
+fn read_again(state: &mut State, id: Epoch) -> Epoch {
+    state.locked(&[queue(0)], &BTreeSet::from([queue(0)]), Instant::now());
+    if let Task::FindStart { epoch } = state.task(&queue(0), id, &config()) {
+        state.start(&queue(0), epoch, QueueOffset(0), true);
+    }
+    let Task::Pull { epoch, offset: QueueOffset(0) } = state.task(&queue(0), id, &config()) else { panic!() };
+    assert!(state.pulled(&queue(0), epoch, pulled(0, 0, 4, 4)));
+    epoch
+}
+
+#[test]
+fn in_order_a_queue_that_begins_again_waits_for_the_handler_that_runs() {
+    type Again = fn(&mut State) -> Epoch;
+    let shorter: Again = |state| {
+        let moved = Some(Moved { from: QueueOffset(4), is_reset: false });
+        state.pulled(&queue(0), Epoch(2), Pulled { moved, ..nothing(0) });
+        number(0)
+    };
+    let reset: Again = |state| {
+        assert!(state.reset(&queue(0), QueueOffset(0)));
+        number(0)
+    };
+    let without_lock: Again = |state| {
+        state.locked(&[queue(0)], &BTreeSet::new(), Instant::now());
+        number(0)
+    };
+    let lost: Again = |state| {
+        assert_eq!(state.assign(&BTreeMap::new(), false).lost.len(), 1);
+        state.assign(&[(queue(0), 0)].into(), false).gained[0].id
+    };
+    for (name, again) in [("shorter", shorter), ("reset", reset), ("lock", without_lock), ("lost", lost)] {
+        let (mut state, taken) = handling();
+        let id = again(&mut state);
+        read_again(&mut state, id);
+        assert!(state.take_part(&config(), |_| 1).is_none(), "{name}");
+        assert!(!finish(&mut state, &taken, 0..1).is_next_due, "{name}");
+        assert!(state.take_part(&config(), |_| 1).is_none(), "{name}");
+        assert!(state.handler_ended(&queue(0)).is_next_due, "{name}");
+        assert_eq!(take_part(&mut state, 1).part.spans()[0].queue_offset, QueueOffset(0), "{name}");
+    }
+}
+
+#[test]
+fn in_order_messages_beyond_the_end_of_their_queue_end_before_others_begin() {
+    let mut state = pushed(true, 1);
+    let taken = take_part(&mut state, 2);
+    let moved = Some(Moved { from: QueueOffset(10), is_reset: false });
+    state.pulled(&queue(0), number(0), Pulled { moved, ..nothing(0) });
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    finish(&mut state, &taken, 0..1);
+    assert!(state.take_part(&config(), |_| 1).is_none(), "the second one comes again in its place");
+    assert_eq!(to_commit(&state), [] as [u64; 0]);
+    assert!(finish(&mut state, &taken, 1..2).is_next_due);
+    assert_eq!(take_part(&mut state, 1).part.spans()[0].queue_offset, QueueOffset(0));
+}
+
+#[test]
+fn in_order_a_queue_that_was_reset_is_kept_while_a_handler_runs() {
+    let (mut state, _taken) = handling();
+    assert!(state.reset(&queue(0), QueueOffset(0)));
+    let mut kept = state.assign(&BTreeMap::new(), true).kept;
+    assert_eq!((kept.len(), state.give_up(&mut kept, false).0), (1, vec![]));
+    assert!(state.handler_ended(&queue(0)).is_kept_free);
+    assert_eq!(state.give_up(&mut kept, false).0, [queue(0)]);
 }

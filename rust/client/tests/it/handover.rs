@@ -33,7 +33,7 @@ fn locks(command: &Command, is_free: bool) -> Act {
     Act::Answer(ok().with_body(json::to_vec(&LockBatchResponseBody { lock_ok_mq_set })))
 }
 
-fn script_locks(peer: &Peer, is_free: bool) {
+pub(crate) fn script_locks(peer: &Peer, is_free: bool) {
     peer.script(move |command| match command.code {
         request::LOCK_BATCH_MQ => locks(command, is_free),
         _ => Act::Default,

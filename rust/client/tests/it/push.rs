@@ -8,7 +8,7 @@ use rocketpy_client::{
 use rocketpy_model::MessageQueue;
 use rocketpy_protocol::body::{
     ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo,
-    HeartbeatData, MessageModel, running_property,
+    HeartbeatData, MessageModel, ResetOffsetBody, running_property,
 };
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -16,9 +16,11 @@ use rocketpy_protocol::header::{
     GetConsumerRunningInfoRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json, properties_text};
+use rocketpy_remoting::Reply;
 
-use crate::consume::{consumer as pull_consumer, records, stored_in};
-use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, single, status};
+use crate::consume::{consumer as pull_consumer, queue, records, stored_in};
+use crate::handover::script_locks;
+use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, single, status, with};
 
 const RETRY_TOPIC: &str = "%RETRY%report";
 
@@ -29,17 +31,21 @@ async fn start(peer: &Peer, config: PushConfig) -> PushConsumer {
     PushConsumer::new(&client(&[peer]), "report", topics, config).await.unwrap()
 }
 
-/// A consumer with messages 0 to 3, which a handler has.
-async fn with_messages(peer: &Peer, config: PushConfig) -> (PushConsumer, Work) {
-    let consumer = start(peer, config).await;
+/// Waits for a pull of a topic at this offset.
+async fn next_pull(peer: &Peer, topic: &str, offset: &str) -> Reply {
     loop {
         let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
-        if pull.ext.get("topic") == Some("t") {
-            reply.send(pull_answer(response::SUCCESS, 4, 4, records(0..4)));
-            break;
+        if pull.ext.get("topic") == Some(topic) && pull.ext.get("queueOffset") == Some(offset) {
+            return reply;
         }
         std::mem::forget(reply); // what is dropped is answered
     }
+}
+
+/// A consumer with messages 0 to 3, which a handler has.
+async fn with_messages(peer: &Peer, config: PushConfig) -> (PushConsumer, Work) {
+    let consumer = start(peer, config).await;
+    next_pull(peer, "t", "0").await.send(pull_answer(response::SUCCESS, 4, 4, records(0..4)));
     let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
     (consumer, work)
 }
@@ -105,6 +111,52 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     assert_eq!(offsets(&peer).last().unwrap(), "4");
     let counts = consumer.counts();
     assert_eq!((counts.consumed, counts.failed, counts.sent_back, counts.unfinished), (3, 1, 1, 0));
+}
+
+/// A handler has message 0 when its queue is read from its beginning again, as messages 0 to 3 that came later.
+async fn waits_for_the_handler(peer: &Peer, consumer: &PushConsumer, work: &Work) {
+    next_pull(peer, "t", "0").await.send(pull_answer(response::SUCCESS, 4, 4, records(0..4)));
+    let _at_the_end = next_pull(peer, "t", "4").await; // they have arrived
+    assert!(consumer.take(0, Duration::ZERO).await.unwrap().is_none(), "a handler runs");
+    let (next, ()) = tokio::join!(consumer.take(0, PATIENCE), async {
+        assert!(work.next().is_none());
+    });
+    assert!(next.unwrap().unwrap().next().is_some());
+}
+
+#[tokio::test]
+async fn in_order_a_queue_that_is_read_again_waits_for_the_handler_that_runs() {
+    for is_reset in [false, true] {
+        let peer = begun(1);
+        script_locks(&peer, true);
+        let config = PushConfig { ordered: true, ..PushConfig::default() };
+        let (consumer, work) = with_messages(&peer, config).await;
+        assert!(work.next().is_some());
+        let at_the_end = next_pull(&peer, "t", "4").await;
+        if is_reset {
+            let body = ResetOffsetBody { offset_table: [(queue(), 0)].into() };
+            let order = Command::bare_request(request::RESET_CONSUMER_CLIENT_OFFSET);
+            peer.push(&with(order, "group", "report").with_body(json::to_vec(&body)));
+        } else {
+            at_the_end.send(pull_answer(response::PULL_OFFSET_MOVED, 0, 0, Vec::new()));
+        }
+        waits_for_the_handler(&peer, &consumer, &work).await;
+    }
+}
+
+#[tokio::test]
+async fn in_order_retries_are_handled_one_after_the_other() {
+    let peer = begun(1);
+    script_locks(&peer, true);
+    let consumer = start(&peer, PushConfig { ordered: true, ..PushConfig::default() }).await;
+    let retries = [stored_in("t", 0), stored_in("elsewhere", 1), stored_in("t", 2)].concat();
+    next_pull(&peer, RETRY_TOPIC, "0").await.send(pull_answer(response::SUCCESS, 3, 3, retries));
+    let _at_the_end = next_pull(&peer, RETRY_TOPIC, "3").await; // they have arrived
+    let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
+    assert!(work.next().is_some());
+    assert!(consumer.take(0, Duration::ZERO).await.unwrap().is_none(), "a handler runs");
+    assert!(work.next().is_none());
+    assert!(consumer.take(0, PATIENCE).await.unwrap().unwrap().next().is_some());
 }
 
 fn properties(copy: &Command) -> Vec<(String, String)> {

@@ -143,11 +143,7 @@ impl Handled {
     /// Checks that nobody works on another message of the queue, and that none before this one is left out.
     fn check_order(&self, wrongs: &mut Wrong, member: u32, place: &Place) {
         let (name, reader) = (&self.name, self.reader(member));
-        // A handler that runs when its member is sent back is not waited for.
-        let is_sent_back = self.broker_ends > 0 && self.renewed.contains(&place.queue.topic);
-        let is_beside = |other: u32, at: &Place| {
-            at.queue == place.queue && self.reader(other) == reader && !(is_sent_back && other == member)
-        };
+        let is_beside = |other: u32, at: &Place| at.queue == place.queue && self.reader(other) == reader;
         let mut beside = self.at_work.keys().filter(|(other, at, _)| is_beside(*other, at));
         let Place { queue, offset } = place;
         if let Some((other, at, _)) = beside.next() {

@@ -23,7 +23,7 @@ use crate::config::{PushConfig, PushTopic};
 use crate::consumer::batch::PulledPart;
 use crate::consumer::epoch::Epoch;
 use crate::consumer::member::Member;
-use crate::consumer::state::Taken;
+use crate::consumer::state::{Finished, Taken};
 use crate::error::ClientError;
 use crate::log_throttle::LogThrottle;
 use crate::producer::Sender;
@@ -222,6 +222,10 @@ impl Engine {
     fn begin(self: &Arc<Self>, piece: Piece) -> Work {
         assert!(!piece.part.is_empty(), "a handler gets work with a message");
         assert!(piece.topic < self.topics.len(), "work is of a topic with a handler: {}", piece.topic);
+        if self.config.ordered {
+            // Before the handler looks whether its messages are still wanted: either it does not begin, or the queue waits for it.
+            self.member.state.lock().handler_began(piece.part.queue());
+        }
         let mut desk = self.desk.lock();
         desk.last_id += 1;
         let held = Held::new(desk.last_id, piece);
@@ -251,7 +255,8 @@ impl Engine {
     /// How many messages of a topic the callers of a lane take at a time.
     fn turn(&self, topic: &str, lane: usize) -> usize {
         if *topic == *self.retry_topic {
-            return RETRY_MESSAGES;
+            // In order no two are handled at a time, whatever their topics are.
+            return if self.config.ordered { 1 } else { RETRY_MESSAGES };
         }
         let Some(topic) = self.topic_named(topic).map(|index| &self.topics[index]) else { return 0 };
         if topic.lane != lane {
@@ -349,6 +354,10 @@ impl Engine {
     /// Notes that messages are done.
     pub(super) fn finish(&self, part: &PulledPart, life: Epoch) {
         let finished = self.member.state.lock().finish(part, life, &self.member.config);
+        self.tell_of(&finished);
+    }
+
+    fn tell_of(&self, finished: &Finished) {
         if finished.is_kept_free {
             self.member.signals.handover.notify_waiters();
             self.member.tell_of_change();
@@ -414,13 +423,18 @@ impl Engine {
             let pace = if before == 0 { pace } else { (before / 4 * 3).saturating_add(pace / 4).max(1) };
             topic.pace_ns.store(pace, Ordering::Relaxed);
         }
-        let is_left = !unstarted.part.is_empty() && !held.is_over();
+        let (is_left, queue) =
+            (!unstarted.part.is_empty() && !held.is_over(), unstarted.part.queue().clone());
         let mut desk = self.desk.lock();
         desk.works.remove(&held.id);
         if is_left {
             desk.returned.entry(topic.lane).or_default().push_front(unstarted);
         }
         drop(desk);
+        if self.config.ordered {
+            let finished = self.member.state.lock().handler_ended(&queue);
+            self.tell_of(&finished);
+        }
         if is_left {
             self.member.signals.messages_arrived();
         }

@@ -19,6 +19,9 @@ use crate::consumer::epoch::Epoch;
 pub(crate) struct ProcessQueue {
     /// Ascending; the first one is not finished.
     entries: VecDeque<Entry>,
+    /// Where order counts: what the queue does not have any more, or has as another message, and a handler may still have. Not finished, in
+    /// no order.
+    cut_off: Vec<Entry>,
     unfinished: usize,
     unfinished_bytes: usize,
     /// True once nothing of it is wanted any more.
@@ -37,7 +40,7 @@ struct Entry {
 impl ProcessQueue {
     pub(crate) fn new() -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        Self { entries: VecDeque::new(), unfinished: 0, unfinished_bytes: 0, over }
+        Self { entries: VecDeque::new(), cut_off: Vec::new(), unfinished: 0, unfinished_bytes: 0, over }
     }
 
     /// Becomes true when the queue goes to another member or is read from another offset.
@@ -59,6 +62,7 @@ impl ProcessQueue {
     /// Notes that messages are done. Those that are not here any more are passed over.
     pub(crate) fn finish(&mut self, spans: &[RecordSpan], life: Epoch) {
         let Some(first) = spans.first() else { return };
+        self.finish_cut_off(spans, life);
         let mut at = self.entries.partition_point(|entry| entry.offset < first.queue_offset);
         for span in spans {
             while self.entries.get(at).is_some_and(|entry| entry.offset < span.queue_offset) {
@@ -81,10 +85,27 @@ impl ProcessQueue {
         self.check();
     }
 
+    fn finish_cut_off(&mut self, spans: &[RecordSpan], life: Epoch) {
+        let (unfinished, unfinished_bytes) = (&mut self.unfinished, &mut self.unfinished_bytes);
+        self.cut_off.retain(|entry| {
+            let is_it = |span: &RecordSpan| entry.offset == span.queue_offset;
+            let ends = entry.life == life && spans.iter().any(is_it);
+            if ends {
+                *unfinished -= 1;
+                *unfinished_bytes -= entry.size_bytes as usize;
+            }
+            !ends
+        });
+    }
+
     fn check(&self) {
-        assert!(self.unfinished <= self.entries.len(), "unfinished messages are messages in work");
+        let in_work = self.entries.len() + self.cut_off.len();
         assert!(
-            !self.entries.is_empty() || (self.unfinished, self.unfinished_bytes) == (0, 0),
+            self.cut_off.len() <= self.unfinished && self.unfinished <= in_work,
+            "unfinished messages are messages in work"
+        );
+        assert!(
+            in_work > 0 || (self.unfinished, self.unfinished_bytes) == (0, 0),
             "a queue without messages in work counts none"
         );
     }
@@ -119,8 +140,9 @@ impl ProcessQueue {
         self.unfinished_bytes
     }
 
-    /// Forgets messages from an offset on: the queue became shorter.
-    pub(crate) fn cut(&mut self, to: QueueOffset) {
+    /// The queue became shorter: messages from an offset on hold no commit back any more. Where order counts, those that handlers have stay
+    /// unfinished until these end; else they are forgotten.
+    pub(crate) fn cut(&mut self, to: QueueOffset, is_ordered: bool) {
         let kept = self.entries.partition_point(|entry| entry.offset < to);
         for gone in self.entries.drain(kept..).filter(|entry| !entry.is_finished) {
             let size_bytes = gone.size_bytes as usize;
@@ -129,8 +151,12 @@ impl ProcessQueue {
                 "a message that is forgotten was counted as unfinished: {}",
                 gone.offset
             );
-            self.unfinished -= 1;
-            self.unfinished_bytes -= size_bytes;
+            if is_ordered {
+                self.cut_off.push(gone);
+            } else {
+                self.unfinished -= 1;
+                self.unfinished_bytes -= size_bytes;
+            }
         }
         self.check();
     }
@@ -202,12 +228,26 @@ mod tests {
     fn what_was_handed_out_before_the_queue_became_shorter_ends_nothing_that_came_after() {
         let mut queue = of(&[0, 1, 2, 3]);
         queue.finish(&spans(&[2]), LIFE);
-        queue.cut(QueueOffset(1));
-        assert_eq!(figures(&queue), (Some(0), 1, 1, 100));
+        queue.cut(QueueOffset(1), true);
+        assert_eq!(figures(&queue), (Some(0), 1, 3, 300), "1 and 3 are unfinished, and hold nothing back");
         assert!(!queue.over().load(Ordering::Acquire), "the first message is still wanted");
         queue.put(&spans(&[1, 2]), Epoch(2));
         queue.finish(&spans(&[0, 1, 2]), LIFE);
-        assert_eq!(figures(&queue), (Some(1), 2, 2, 200), "they are other messages");
+        assert_eq!(figures(&queue), (Some(1), 2, 3, 300), "they are other messages");
+        queue.cut(QueueOffset(0), true);
+        assert_eq!(figures(&queue), (None, 0, 3, 300));
+        queue.finish(&spans(&[1, 2, 3]), LIFE);
+        queue.finish(&spans(&[1, 2]), Epoch(2));
+        assert_eq!(figures(&queue), (None, 0, 0, 0));
+    }
+
+    #[test]
+    fn side_by_side_messages_beyond_the_end_of_their_queue_are_forgotten() {
+        let mut queue = of(&[0, 1, 2, 3]);
+        queue.cut(QueueOffset(1), false);
+        assert_eq!(figures(&queue), (Some(0), 1, 1, 100));
+        queue.finish(&spans(&[0, 1, 2, 3]), LIFE);
+        assert_eq!(figures(&queue), (None, 0, 0, 0));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl State {
             |(queue, id): &(&Arc<MessageQueue>, &Epoch)| is_leaving || !self.is_assigned(queue, **id);
         // Handlers that work on messages of a queue come first; they have a bounded time.
         let is_free = |(queue, id): &(&Arc<MessageQueue>, &Epoch)| {
-            let is_busy = |assigned: &Assigned| assigned.id == **id && assigned.at.is_in_use();
+            let is_busy = |assigned: &Assigned| assigned.id == **id && self.is_in_use(assigned);
             is_leaving || !self.delivery.is_pushed() || !self.queues.get(*queue).is_some_and(is_busy)
         };
         let gone = || notices.queues.iter().filter(is_gone);

@@ -25,7 +25,7 @@ pub(crate) struct Taken {
     pub(crate) over: Arc<AtomicBool>,
 }
 
-/// What the end of messages changed.
+/// What the end of messages, or of a handler, changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
     /// A queue that was kept for its handlers can be given up.
@@ -44,8 +44,9 @@ impl State {
         for _ in 0..self.ready.len() {
             let queue = self.ready.pop_front()?;
             let may_hand_out = self.queues.get(&queue).is_some_and(|assigned| {
-                let is_busy = assigned.in_work.as_ref().is_some_and(|in_work| in_work.unfinished() > 0);
-                let must_wait = self.delivery.is_ordered() && is_busy && !planted::has(Bug::OrderGivenUp)
+                let must_wait = self.delivery.is_ordered()
+                    && self.is_at_work(assigned)
+                    && !planted::has(Bug::OrderGivenUp)
                     || self.awaits_notice(assigned);
                 !must_wait && self.may_hand_out(assigned)
             });
@@ -68,6 +69,43 @@ impl State {
         None
     }
 
+    /// Notes that a handler begins with messages of a queue that is read in order.
+    pub(crate) fn handler_began(&mut self, queue: &Arc<MessageQueue>) {
+        assert!(self.delivery.is_ordered(), "handlers are counted where they must not overlap");
+        *self.handlers.entry(queue.clone()).or_default() += 1;
+    }
+
+    /// Notes that a handler that [began](Self::handler_began) has returned.
+    pub(crate) fn handler_ended(&mut self, queue: &MessageQueue) -> Finished {
+        let count = self.handlers.get_mut(queue).expect("a handler that ends has begun");
+        *count -= 1;
+        if *count > 0 {
+            return Finished::default();
+        }
+        self.handlers.remove(queue);
+        self.queues.get(queue).map(|assigned| self.finished(assigned)).unwrap_or_default()
+    }
+
+    /// Whether a handler runs with messages of the queue, also with those that are not wanted any more, or messages of it are being sent back.
+    fn is_at_work(&self, assigned: &Assigned) -> bool {
+        self.handlers.contains_key(&assigned.queue)
+            || assigned.in_work.as_ref().is_some_and(|in_work| in_work.unfinished() > 0)
+    }
+
+    /// Whether the user works on messages of the queue, where order counts also on those that are not wanted any more.
+    pub(super) fn is_in_use(&self, assigned: &Assigned) -> bool {
+        assigned.at.is_in_use() || self.delivery.is_ordered() && self.is_at_work(assigned)
+    }
+
+    /// What is possible with the queue now.
+    fn finished(&self, assigned: &Assigned) -> Finished {
+        let is_free = !self.is_at_work(assigned);
+        Finished {
+            is_kept_free: is_free && !assigned.is_own(),
+            is_next_due: is_free && self.delivery.is_ordered() && !assigned.prefetched.is_empty(),
+        }
+    }
+
     /// Whether there are messages to hand out, or were pulled of a queue that may not be handed out now.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -85,15 +123,11 @@ impl State {
         let Some(in_work) = &mut assigned.in_work else { return Finished::default() };
         in_work.finish(part.spans(), life);
         assigned.consumed_at = Some(Instant::now());
-        let is_free = in_work.unfinished() == 0;
         assigned.at.settled = assigned.done_before();
         if !had_room && assigned.has_room(config) {
             assigned.changed.notify_one();
         }
-        Finished {
-            is_kept_free: is_free && !assigned.is_own(),
-            is_next_due: is_free && self.delivery.is_ordered() && !assigned.prefetched.is_empty(),
-        }
+        self.queues.get(part.queue()).map(|assigned| self.finished(assigned)).unwrap_or_default()
     }
 
     /// Number of messages that handlers have, or that are being sent back.

@@ -54,8 +54,12 @@ impl History {
 
     /// A message with the number of its offset.
     fn sent(self, message: u64) -> Self {
+        self.sent_at(message, message)
+    }
+
+    fn sent_at(self, message: u64, offset: u64) -> Self {
         let send = Send { message, topic: "t".into(), ..Send::default() };
-        self.call(Call::Send(send), Reply::Sent { queue: queue("t"), offset: message, log: None })
+        self.call(Call::Send(send), Reply::Sent { queue: queue("t"), offset, log: None })
     }
 
     fn begins_at(self, member: u32, message: u64, topic: &str, offset: u64, times: u32) -> Self {
@@ -130,6 +134,12 @@ fn c5_and_c6_in_order_none_is_left_out_and_no_two_are_worked_on() {
     failed().handled(1, 0).handled(1, 1).holds();
     failed().handled(1, 1).breaks(Rule::C5);
     side_by_side().begins(1, 0).begins(2, 1).holds();
+    // A member that is sent back waits for its own handler.
+    let created_again =
+        in_order().call(Call::Delete { topic: "t".into() }, Reply::Deleted).sent_at(2, 0).sent_at(3, 1);
+    let first = created_again.begins_at(1, 2, "t", 0, 0).ends_at(1, 2, "t", 0, HandlerEnd::Done);
+    let second = first.begins_at(1, 3, "t", 1, 0).then(Event::Crash { kind: CrashKind::Kill });
+    second.begins_at(1, 2, "t", 0, 0).breaks(Rule::C6);
     // Members that get everything each have an order of their own.
     let both = of(Group { broadcasting: true, members: vec![1, 2], ..group(true) }).sent(0).sent(1);
     both.begins(1, 0).begins(2, 0).ends(2, 0, HandlerEnd::Done).begins(2, 1).holds();
