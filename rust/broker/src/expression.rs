@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rocketpy_filter::MessageFilter;
+use rocketpy_model::printable::beginning;
 use rocketpy_protocol::body::SubscriptionData;
 
 use crate::refusal::Refusal;
@@ -37,7 +38,7 @@ impl ExpressionKind {
         match self {
             Self::Tag => Ok(MessageFilter::tag_codes(expression)),
             Self::Sql92 => MessageFilter::sql(expression)
-                .map_err(|error| Refusal::Sql { error, expression: beginning(expression) }),
+                .map_err(|error| Refusal::Sql { error, expression: beginning(expression).into_owned() }),
         }
     }
 }
@@ -82,16 +83,6 @@ impl LastFilter {
     fn of(&self, kind: ExpressionKind, expression: &str) -> Option<Arc<MessageFilter>> {
         (self.kind == kind && self.expression == expression).then(|| self.filter.clone())
     }
-}
-
-/// An expression for an error, which travels in an answer: a long one is cut off.
-fn beginning(expression: &str) -> String {
-    const MAX_CHARS: usize = 200;
-    let mut shown: String = expression.chars().take(MAX_CHARS).collect();
-    if shown.len() < expression.len() {
-        shown.push_str("...");
-    }
-    shown
 }
 
 #[cfg(test)]

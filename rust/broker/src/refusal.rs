@@ -51,6 +51,8 @@ pub(crate) enum Refusal {
         "topic {topic} was deleted and created again since the message was stored for it; send the message again"
     )]
     EarlierTopic { topic: String },
+    #[error("topic {topic} is being deleted; try again")]
+    TopicLeaving { topic: String },
     #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
     QueueId { topic: String, queue_id: i32, queues: u32 },
     #[error(
@@ -356,6 +358,7 @@ impl Refusal {
                 | Self::PendingRecalls { .. }
                 | Self::RecallsOfSecond { .. }
                 | Self::TooManyWaitForTopics { .. }
+                | Self::TopicLeaving { .. }
                 | Self::EndAtWork { .. }
                 | Self::Diverged { .. }
         )

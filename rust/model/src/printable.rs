@@ -22,6 +22,16 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The first 200 letters of a text that travels in an error; `...` stands for the rest.
+#[must_use]
+pub fn beginning(text: &str) -> Cow<'_, str> {
+    const MAX_LETTERS: usize = 200;
+    match text.char_indices().nth(MAX_LETTERS) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
+    }
+}
+
 /// A writer that passes text on as [`printable`] does.
 #[derive(Debug)]
 pub struct Printable<W>(
@@ -44,6 +54,12 @@ impl<W: Write> Write for Printable<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_off_at_a_letter() {
+        assert!(matches!(beginning(&"\u{e9}".repeat(200)), Cow::Borrowed(_)));
+        assert_eq!(beginning(&"\u{e9}".repeat(201)), "\u{e9}".repeat(200) + "...");
+    }
 
     #[test]
     fn control_characters_become_escapes_and_other_text_stays() {

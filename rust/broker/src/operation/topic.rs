@@ -97,15 +97,21 @@ fn changed(
 /// Deletes a topic, its queues, and the offsets stored for it.
 ///
 /// # Errors
-/// A file cannot be written; what comes before it is done.
+/// Another request is deleting it, or a file cannot be written; what comes before it is done.
 pub(crate) async fn delete(ground: &Arc<Ground>, members: &Members, topic: &str) -> Result<(), Refusal> {
+    let leaving = ground.topics().leave(topic)?;
     let creation = ground.creations().of_topic(topic).number;
     on_disk(ground.topics().remove(topic)?).await?;
     set_topic_retention(ground).await?;
     // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
     on_disk(members.offsets().remove_creation(topic, creation)?).await?;
     let (store, name) = (ground.store().clone(), topic.to_owned());
-    let queues = aside(move || store.delete_topic(&name)).await?;
+    let queues = aside(move || {
+        let queues = store.delete_topic(&name);
+        drop(leaving); // here, because the request may end before its queues are gone
+        queues
+    });
+    let queues = queues.await?;
     info!(topic, queues, "topic deleted");
     Ok(())
 }

@@ -188,9 +188,16 @@ impl GroupTable {
         Ok(Adopted { removed, written })
     }
 
-    /// Removes the group; `None` when there is none.
+    /// Removes the group, and what it is forbidden to read: the next group of that name may. `None` when there is nothing.
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
-        self.table.remove(name)
+        let was_limited = self.forbidden.write().remove(name).is_some();
+        match self.table.remove(name)? {
+            None if was_limited => {
+                self.table.move_version(); // slaves take the table again
+                self.persist()
+            }
+            written => Ok(written),
+        }
     }
 
     pub(crate) fn version(&self) -> DataVersion {

@@ -511,12 +511,17 @@ impl State {
         self.note_formers(topic, creation);
         remove_topic(&mut self.offsets, topic);
         remove_topic(&mut self.pulled, topic);
+        self.resets.retain(|_, resets| {
+            resets.retain(|reset| *reset.topic != *topic);
+            !resets.is_empty()
+        });
         self.removed();
     }
 
     pub(super) fn remove_group(&mut self, group: &str) {
         self.offsets.remove(group);
         self.pulled.remove(group);
+        self.resets.remove(group);
         self.forget_former(group);
         self.removed();
     }

@@ -1,8 +1,9 @@
 //! The topics, and the file that keeps them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rocketpy_env::{Disk, now_ms};
 use rocketpy_model::{DataVersion, Permission, TopicConfig, name, perm, system};
 use rocketpy_protocol::body::TopicConfigFile;
@@ -26,6 +27,8 @@ pub(crate) const MAX_QUEUES: u32 = 16_384;
 #[derive(Debug)]
 pub(crate) struct TopicTable {
     table: NamedTable<TopicConfig>,
+    /// Names of topics whose queues are being removed. The lock is held while a topic is created, so that none comes in between.
+    leaving: Arc<Mutex<HashSet<String>>>,
     /// Those of this broker, which it keeps where its master has none.
     system_topics: Vec<TopicConfig>,
     #[cfg(test)]
@@ -46,6 +49,23 @@ pub(crate) struct Adopted {
     pub(crate) removed: Vec<Arc<str>>,
     /// `None`: the version was the same, and nothing changed.
     pub(crate) written: Option<Written>,
+}
+
+/// A topic that is being removed. Until the end of this value no topic of its name can be created.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    names: Arc<Mutex<HashSet<String>>>,
+    name: String,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        assert!(
+            self.names.lock().remove(&self.name),
+            "a topic is removed by one request at a time: {}",
+            self.name
+        );
+    }
 }
 
 /// A copy of the table, for files and answers.
@@ -107,6 +127,7 @@ impl TopicTable {
         };
         Ok(Self {
             table: NamedTable::new(version, topics, limits, save),
+            leaving: Arc::default(),
             system_topics,
             #[cfg(test)]
             gate,
@@ -148,11 +169,13 @@ impl TopicTable {
     /// Creates the missing ones among the topics. Of two callers with the same topic the first wins.
     ///
     /// # Errors
-    /// There would be too many topics.
+    /// There would be too many topics, or one of that name is being deleted.
     ///
     /// # Durability
     /// A created topic is on disk before it is seen.
     pub(crate) fn create(&self, wanted: Vec<TopicConfig>) -> Result<Changed<TopicConfig>, Refusal> {
+        let leaving = self.leaving.lock();
+        wanted.iter().try_for_each(|topic| check_stays(&leaving, &topic.name))?;
         self.table.create(wanted)
     }
 
@@ -162,6 +185,8 @@ impl TopicTable {
         name: &str,
         make: impl FnOnce(Option<&TopicConfig>) -> Result<TopicConfig, Refusal>,
     ) -> Result<Changed<TopicConfig>, Refusal> {
+        let leaving = self.leaving.lock();
+        check_stays(&leaving, name)?;
         self.table.update(name, make)
     }
 
@@ -205,6 +230,17 @@ impl TopicTable {
         self.table.begin_as_master();
     }
 
+    /// Keeps topics of that name from being created until the queues of the one that is removed are gone.
+    ///
+    /// # Errors
+    /// Another request is removing it.
+    pub(crate) fn leave(&self, name: &str) -> Result<Leaving, Refusal> {
+        let mut leaving = self.leaving.lock();
+        check_stays(&leaving, name)?;
+        leaving.insert(name.to_owned());
+        Ok(Leaving { names: self.leaving.clone(), name: name.to_owned() })
+    }
+
     /// Removes the topic; `None` when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
         self.table.remove(name)
@@ -214,6 +250,10 @@ impl TopicTable {
     pub(crate) fn persist(&self) -> Result<Option<Written>, Refusal> {
         self.table.persist()
     }
+}
+
+fn check_stays(leaving: &HashSet<String>, name: &str) -> Result<(), Refusal> {
+    if leaving.contains(name) { Err(Refusal::TopicLeaving { topic: name.to_owned() }) } else { Ok(()) }
 }
 
 /// The topics that every broker has.
@@ -310,4 +350,27 @@ pub(crate) fn is_system(name: &str, config: &BrokerConfig) -> bool {
         || name == config.cluster_name
         || name == config.broker_name
         || name.strip_suffix(system::REPLY_TOPIC_SUFFIX) == Some(&config.cluster_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestBroker;
+
+    #[tokio::test]
+    async fn a_topic_is_not_created_before_the_queues_of_its_name_are_gone() {
+        let broker = TestBroker::open(|_| {});
+        let topics = broker.ground.topics();
+        let create = || topics.create(vec![TopicConfig::new("orders", 1), TopicConfig::new("other", 1)]);
+        let update = || topics.update("orders", |_| Ok(TopicConfig::new("orders", 1)));
+        let leaving = topics.leave("orders").unwrap();
+        assert!(matches!(create(), Err(Refusal::TopicLeaving { .. })));
+        assert!(matches!(update(), Err(Refusal::TopicLeaving { .. })));
+        assert!(matches!(topics.leave("orders"), Err(Refusal::TopicLeaving { .. })), "by another request");
+        let other = topics.create(vec![TopicConfig::new("other", 1)]).unwrap();
+        other.written.unwrap().done().await.unwrap();
+        drop(leaving);
+        assert_eq!(update().unwrap().values.len(), 1);
+        drop(topics.leave("orders").unwrap());
+    }
 }

@@ -143,6 +143,12 @@ async fn a_topic_that_is_forbidden_to_a_group_stays_so_after_a_restart() {
     assert_eq!(fixture.pull(Pull { group: "TOOLS_CONSUMER", ..pull }).await.code, 19);
     assert_eq!(all(&fixture).await.forbidden_table["group"]["orders"], 4);
 
+    assert_eq!(delete(&fixture, "group").await.code, 0);
+    assert_eq!(all(&fixture).await.forbidden_table, [].into(), "the next group of that name may read");
+    put(&fixture, &GroupConfig::new("group")).await;
+    assert_eq!(fixture.pull(pull).await.code, 19);
+
+    assert_eq!(forbid(&fixture, "group", "orders", Some(false)).await, Ok(false));
     assert_eq!(forbid(&fixture, "group", "orders", Some(true)).await, Ok(true));
     assert_eq!(fixture.pull(pull).await.code, 19);
     let fixture = fixture.restart().await;

@@ -88,6 +88,27 @@ async fn a_member_that_waits_for_messages_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_offset_that_a_person_has_set_ends_with_its_topic_and_with_its_group() {
+    for is_topic in [true, false] {
+        let fixture = with_messages(5).await;
+        let at = ResetOffsetRequestHeader { queue_id: Some(0), offset: Some(4), ..reset(0) };
+        assert_eq!(offsets(&invoke(&fixture, &at).await), [(0, 4)]);
+        if is_topic {
+            assert_eq!(crate::topics::delete(&fixture, "orders").await.code, 0);
+            fixture.create_topic("orders", 2).await;
+            fixture.put("orders", 0, "later").await;
+            fixture.wait_for_end("orders", 0, 1).await;
+        } else {
+            assert_eq!(crate::groups::delete(&fixture, "group").await.code, 0);
+            crate::groups::put(&fixture, &GroupConfig::new("group")).await;
+        }
+        assert_eq!(stored(&fixture, "group", "orders", 0).await, None);
+        let pulled = fixture.pull(Pull { group: "group", ..Pull::new("orders", 0) }).await;
+        assert_eq!(pulled.code, 0, "{is_topic}: sent to {}", pulled.next);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_set_is_refused() {
     let fixture = with_messages(2).await;
     for (header, code, named) in [

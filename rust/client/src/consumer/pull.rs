@@ -324,13 +324,9 @@ pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Resu
     let (address, answer) = ask(member, subscription, queue, asked).await?;
     match answer.code {
         response::PULL_OFFSET_MOVED => {}
-        response::SYSTEM_BUSY
-        | response::FLOW_CONTROL
-        | response::GO_AWAY
-        | response::SERVICE_NOT_AVAILABLE => {
-            return Err(outcome::refused(OPERATION, &address, &answer));
-        }
-        _ => return Ok(false), // the message at the offset, or a topic that may not be read
+        response::SUCCESS | response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY => return Ok(false),
+        // Says nothing of the offset: the topic may be gone for a moment, or the group may not read it.
+        _ => return Err(outcome::refused(OPERATION, &address, &answer)),
     }
     let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
     let next = answer.pulled.next;

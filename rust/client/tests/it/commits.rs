@@ -363,6 +363,25 @@ async fn a_commit_of_an_earlier_topic_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_commit_is_not_repeated_where_the_broker_does_not_say_whether_the_topic_is_an_earlier_one() {
+    // The topic of queue 0 is gone when the member asks where it is, and there again when it would ask for the stored offset.
+    for code in [response::TOPIC_NOT_EXIST, response::INVALID_PARAMETER, response::NO_PERMISSION] {
+        assert_only_queue_1_is_repeated(move |command| match (command.code, command.ext.get("queueId")) {
+            (request::LITE_PULL_MESSAGE, Some("0")) if command.ext.get("queueOffset") == Some("100") => {
+                Act::Answer(status(code, "gone"))
+            }
+            (request::QUERY_CONSUMER_OFFSET, Some("0")) => {
+                panic!("the broker takes it for a reader of the later topic")
+            }
+            (request::QUERY_CONSUMER_OFFSET, _) => Act::Answer(with(ok(), "offset", "60")),
+            (request::GET_MAX_OFFSET, _) => Act::Answer(with(ok(), "offset", "1000")),
+            _ => Act::Default,
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_lost_queue_is_not_committed_beyond_what_the_broker_fell_back_to() {
     let peer = begun(1);
     let consumer = read_ten(&peer, 4).await;

@@ -28,6 +28,7 @@ pub use keys::KEYS;
 pub use kind::{Shape, Value};
 pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
+use rocketpy_model::printable::beginning;
 use rocketpy_namesrv::NameServerConfig;
 
 /// Sources of the configuration, lowest priority first: defaults, file, environment, settings.
@@ -171,14 +172,14 @@ impl ServerConfig {
 
     fn set_from(&mut self, key: &str, value: &str, origin: &Origin) -> Result<(), ConfigError> {
         match find(key).map_err(|near| ConfigError::UnknownKey {
-            key: key.to_owned(),
+            key: beginning(key).into_owned(),
             near,
             origin: origin.clone(),
         })? {
             Known::Used(known) => {
                 (known.set)(self, value.trim()).map_err(|wanted| ConfigError::Value {
                     key: known.name,
-                    value: value.to_owned(),
+                    value: beginning(value).into_owned(),
                     wanted,
                     origin: origin.clone(),
                 })?;
@@ -210,7 +211,7 @@ impl ServerConfig {
         let of_place = given.parent().filter(|_| given.ends_with(path.place));
         Err(ConfigError::StorePath {
             key: path.name,
-            value: value.to_owned(),
+            value: beginning(value).into_owned(),
             place: root.join(path.place),
             root: of_place.map(Path::to_owned),
             origin: origin.clone(),
@@ -228,7 +229,11 @@ pub fn key_name(key: &str) -> Result<&'static str, ConfigError> {
         Ok(Known::Fixed(fixed)) => Ok(fixed.name),
         Ok(Known::Path(path)) => Ok(path.name),
         Ok(Known::Meaningless(name)) => Ok(name),
-        Err(near) => Err(ConfigError::UnknownKey { key: key.to_owned(), near, origin: Origin::CommandLine }),
+        Err(near) => Err(ConfigError::UnknownKey {
+            key: beginning(key).into_owned(),
+            near,
+            origin: Origin::CommandLine,
+        }),
     }
 }
 
@@ -262,7 +267,7 @@ fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<()
     }
     Err(ConfigError::NotThereYet {
         key: fixed.name,
-        value: value.to_owned(),
+        value: beginning(value).into_owned(),
         only: fixed.only,
         feature: fixed.feature,
         origin: origin.clone(),

@@ -2,13 +2,19 @@
 
 /// Most candidates that are named.
 const MOST: usize = 3;
+/// Longest word that is compared; keys have up to 47 letters.
+const MOST_BYTES: usize = 128;
 /// Most letters that differ in a typing error; long names with one ending differ in few more.
 const MOST_EDITS: usize = 3;
 
 /// The candidates that look like `word`, best first; none when nothing does.
 ///
-/// One looks like it when few letters differ, or when one holds the other.
+/// One looks like it when few letters differ, or when one holds the other. Nothing looks like a word of over [`MOST_BYTES`]: the work grows
+/// with its length.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    if word.len() > MOST_BYTES {
+        return Vec::new();
+    }
     let edits = |candidate: &str| strsim::levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
     let mut near: Vec<(usize, &str)> = candidates
         .map(|candidate| (edits(candidate), candidate))
@@ -38,6 +44,7 @@ mod tests {
         assert_eq!(nearest("brokername", keys.into_iter()), ["brokerName"]);
         assert_eq!(nearest("flush", keys.into_iter()), ["flushDiskType", "flushIntervalCommitLog"]);
         assert_eq!(nearest("myBrokerName", keys.into_iter()), ["brokerName"]);
+        assert_eq!(nearest(&"brokerName".repeat(13), keys.into_iter()), [""; 0], "too long to be compared");
         let none = nearest("authenticationEnabled", ["duplicationEnable"].into_iter());
         assert_eq!(none, [""; 0], "they share an ending only");
         assert_eq!(nearest("foo", keys.into_iter()), [""; 0], "nothing looks like it");

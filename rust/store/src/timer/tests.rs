@@ -36,6 +36,28 @@ fn chain(files: &mut TimerFiles, slot_ms: i64) -> Vec<u64> {
 }
 
 #[test]
+fn the_next_slot_of_thousands_of_years_is_found_by_one_turn_of_the_wheel() {
+    let root = tempfile::tempdir().unwrap();
+    let mut files = open(root.path(), NOW);
+    let two_weeks = TimerSlot::COUNT as i64 * SLOT_MS;
+    let year = 365 * 24 * 3600 * SLOT_MS;
+    for (slot_ms, record) in
+        [(NOW + 5000, 0), (NOW + two_weeks - SLOT_MS, 100), (NOW + two_weeks, 200), (NOW + 9 * year, 300)]
+    {
+        files.add(unit(slot_ms, record)).unwrap();
+    }
+    files.write().unwrap();
+    let next = |from_ms| files.next_used(from_ms, NOW + 9000 * year).unwrap();
+    assert_eq!(next(NOW), Some(NOW + 5000));
+    assert_eq!(next(NOW + 6000), Some(NOW + two_weeks - SLOT_MS));
+    assert_eq!(next(NOW + two_weeks), Some(NOW + two_weeks));
+    assert_eq!(next(NOW + two_weeks + SLOT_MS), Some(NOW + 9 * year));
+    assert_eq!(next(NOW + 9 * year + SLOT_MS), None);
+    assert_eq!(files.next_used(NOW + two_weeks + SLOT_MS, NOW + 9 * year).unwrap(), None);
+    assert_eq!(files.next_used(0, two_weeks).unwrap(), None, "no slot is used in 1970");
+}
+
+#[test]
 fn units_are_found_by_their_slot_and_after_a_start() {
     let root = tempfile::tempdir().unwrap();
     let mut files = open(root.path(), NOW);

@@ -70,22 +70,30 @@ impl<D: Disk> Wheel<D> {
     }
 
     /// The first slot that is not empty, of those from `from_ms` up to and without `until_ms`. Slots that are not written count as empty.
+    ///
+    /// Looks at each place of the wheel once at most, however long the time is: a clock may be set ahead by years.
     pub(super) fn next_used(&self, from_ms: i64, until_ms: i64) -> Result<Option<i64>, EnvError> {
         let (mut second, until) = (from_ms / SLOT_MS, until_ms / SLOT_MS);
+        let end = until.min(second.saturating_add(TimerSlot::COUNT as i64));
+        let mut later = None; // of the slots behind a turn of the wheel
         let mut bytes = vec![0; (LOOK_SLOTS * SLOT_BYTES) as usize];
-        while second < until {
+        while second < end {
             let first = place(second);
-            let count = LOOK_SLOTS.min(TimerSlot::COUNT - first).min(until.abs_diff(second));
+            let count = LOOK_SLOTS.min(TimerSlot::COUNT - first).min(end.abs_diff(second));
             let looked = &mut bytes[..(count * SLOT_BYTES) as usize];
             self.file.read_exact_at(first * SLOT_BYTES, looked)?;
             let (slots, _) = looked.as_chunks();
-            let used = (second..).zip(slots).find(|(second, slot)| TimerSlot::decode(slot).second == *second);
-            if let Some((second, _)) = used {
-                return Ok(Some(second * SLOT_MS));
+            for (second, slot) in (second..).zip(slots.iter().map(TimerSlot::decode)) {
+                if slot.second == second && slot != TimerSlot::default() {
+                    return Ok(Some(second * SLOT_MS));
+                }
+                if (end..until).contains(&slot.second) {
+                    later = Some(later.map_or(slot.second, |later: i64| later.min(slot.second)));
+                }
             }
             second += count as i64;
         }
-        Ok(None)
+        Ok(later.map(|second| second * SLOT_MS))
     }
 }
 
