@@ -107,6 +107,33 @@ def test_the_preview_does_not_count_dead_letters_whose_topic_of_origin_is_invali
     assert (resent["sent"], [one["msg_id"] for one in resent["rejected"]]) == (1, [f"{topic}-0"])
 
 
+def test_a_body_that_does_not_decompress_hides_and_blocks_no_other_dead_letter(
+    server, rocketpy, topic: str, group: str
+):
+    damaged = {"sysFlag": "1", "topic": f"%DLQ%{group}"}
+    properties = f"UNIQ_KEY\1{topic}-damaged\2RETRY_TOPIC\1{topic}\2KEYS\1damaged\2DLQ_ERROR\1its own\2"
+    with Raw(server.ready["broker"]) as broker:
+        fields = {**SEND, **damaged, "properties": properties}
+        assert broker.answer(request(SEND_MESSAGE, fields, b"not compressed"))["code"] == OK
+    rocketpy("produce", f"%DLQ%{group}", stdin="last\n")
+    while len(found := json.loads(rocketpy("dlq", "show", group, "--json").stdout)) < 5:
+        pass
+    assert [one["body"] for one in found] == ["one", "two", "three", None, "last"]
+    assert (found[3]["error"], "does not decompress" in found[3]["body_error"]) == ("its own", True)
+    assert "does not decompress" in rocketpy("dlq", "show", group).stdout
+    assert bodies(rocketpy("dlq", "export", group).stdout) == ["one", "two", "three", None, "last"]
+    for more in ([], ["--json"]):
+        query = rocketpy("message", "query", f"%DLQ%{group}", "--key", "damaged", *more).stdout
+        assert "does not decompress" in query
+    preview = rocketpy("dlq", "resend", group).stdout
+    assert "3 dead letters would be sent: add --yes" in preview
+    assert "1 cannot be sent, because the body does not decompress" in preview
+    rejected = rocketpy("dlq", "resend", group, "--yes", code=11)
+    assert "3 dead letters sent" in rejected.stdout
+    assert f"rejected: {topic}-damaged: " in rejected.stderr
+    assert len(rocketpy("consume", topic, "--follow", "--count", "6").stdout.splitlines()) == 6
+
+
 def test_what_makes_no_sense_is_named(rocketpy, group: str):
     assert "expected NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
     refused = rocketpy("dlq", "show", "nobody-at-all", code=3).stderr

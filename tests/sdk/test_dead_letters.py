@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from reading import read_all
-from wire import give_up
+from wire import OK, SEND, SEND_MESSAGE, Raw, give_up, request
 
 import rocketpy
 from rocketpy import DeadLetterFilter, Message
@@ -185,6 +185,26 @@ def test_dead_letters_of_a_deleted_topic_are_rejected_and_later_ones_are_sent(
         for one in found
     ]
     assert rocketpy_topic not in admin.topics(), "the resend does not create it again"
+
+
+def test_a_body_that_does_not_decompress_is_rejected_and_later_dead_letters_are_sent(
+    rocketpy_server, admin, rocketpy_topic, group
+):
+    with Raw(rocketpy_server.broker) as raw:
+        for flag, body in (("1", b"not compressed"), ("0", b"later")):
+            properties = f"UNIQ_KEY\1{body.decode()}\2RETRY_TOPIC\1{rocketpy_topic}\2"
+            fields = {**SEND, "topic": f"%DLQ%{group}", "sysFlag": flag, "properties": properties}
+            assert raw.answer(request(SEND_MESSAGE, fields, body))["code"] == OK
+    found = letters(admin, group, 2)
+    expected = [(rocketpy.DamagedDataError, False), (type(None), True)]
+    resent = admin.resend_dead_letters(found)
+    assert [(type(one.rejected), one.receipt is not None) for one in resent] == expected
+
+    async def main():
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as admin:
+            return [one async for one in admin.resend_dead_letters(admin.dead_letters(group), again=True)]
+
+    assert [(type(one.rejected), one.receipt is not None) for one in asyncio.run(main())] == expected
 
 
 def test_asyncio_finds_and_resends_dead_letters_too(rocketpy_server, admin, dead, rocketpy_topic, group):

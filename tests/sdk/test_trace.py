@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from wire import OK, SEND, SEND_MESSAGE, Raw, request
 
 import rocketpy
 from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
@@ -76,6 +77,18 @@ def test_a_trace_says_where_a_message_is_stored_and_who_consumed_it(rocketpy_ser
     assert delivery.ended_at is not None
     assert sent.at <= delivery.began_at <= delivery.ended_at
     assert (found.transactions, found.recalls) == ((), ())
+
+
+def test_a_trace_message_that_does_not_decompress_hides_no_other_record(rocketpy_server: Server, rocketpy_topic: str):
+    with rocketpy_server.producer(fresh_name("tracing"), trace=True) as producer:
+        receipt = producer.send(rocketpy.Message(rocketpy_topic, b"a book"))
+    trace(rocketpy_server, receipt.msg_id, lambda found: found.sends)
+    with Raw(rocketpy_server.broker) as raw:
+        fields = {**SEND, "topic": "RMQ_SYS_TRACE_TOPIC", "sysFlag": "1", "properties": f"KEYS\1{receipt.msg_id}\2"}
+        assert raw.answer(request(SEND_MESSAGE, fields, b"not compressed"))["code"] == OK
+    with rocketpy_server.admin() as admin:
+        wait_until(lambda: len(admin.query_messages("RMQ_SYS_TRACE_TOPIC", receipt.msg_id)) == 2, "both are found")
+        assert len(admin.trace(receipt.msg_id).sends) == 1
 
 
 def test_every_message_has_a_record_of_its_own_however_it_is_sent(rocketpy_server: Server, rocketpy_topic: str):

@@ -155,7 +155,8 @@ class Admin(Closing):
         A copy has the body, tag, keys, order key and own properties of the dead letter as stored, and the properties
         `rocketpyResentFrom`, `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its delivery count starts at 0. A dead
         letter that its target can never accept is skipped, and `Resent.rejected` has the reason: the dead letter is
-        too large with these properties, or its original topic does not exist or has an invalid name.
+        too large with these properties, its body does not decompress, or its original topic does not exist or has an
+        invalid name.
 
         Args:
             letters: Dead letters to resend, from `dead_letters`.

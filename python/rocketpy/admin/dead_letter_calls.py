@@ -20,7 +20,7 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import DamagedDataError, InvalidArgumentError, RocketPyError, TopicNotFoundError
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
@@ -177,9 +177,14 @@ class DeadLetterCalls(ABC):
                     if not again and await self.was_resent(letter, to=to):
                         yield Resent(letter, topic, None)
                         continue
+                    try:
+                        copy = letter.again(topic)
+                    except DamagedDataError as error:  # the body does not decompress, which no retry changes
+                        yield Resent(letter, topic, None, error)
+                        continue
                     await self._pause(pace.next())
                     try:
-                        receipt = await send(letter.again(topic), letter.resent_id)
+                        receipt = await send(copy, letter.resent_id)
                     except RocketPyError as error:
                         if not is_rejected(error):
                             raise

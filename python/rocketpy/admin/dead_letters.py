@@ -85,6 +85,9 @@ class DeadLetter:
         """Message for the resend, with body, tag, keys, order key and own properties as stored.
 
         The origin properties name the first send, even if the message has died before.
+
+        Raises:
+            DamagedDataError: The body does not decompress.
         """
         message = self.message
         return copy_of(
@@ -107,8 +110,8 @@ class Resent:
     receipt: Receipt | None
     """Receipt of the send; None if it was not sent: its copy exists, `topic` is None, or it was rejected."""
     rejected: RocketPyError | None = None
-    """Reason why the target can never accept the copy, such as its size or a deleted original topic; None if it was not
-    rejected."""
+    """Reason why the copy can never be sent, such as its size, a deleted original topic, or a body that does not
+    decompress; None if it was not rejected."""
 
 
 @dataclass(frozen=True, slots=True)

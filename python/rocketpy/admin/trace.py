@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.base.instant import EPOCH, datetime_of
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import DamagedDataError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -128,7 +128,11 @@ def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
     begins: dict[str, tuple[TraceRecord, str]] = {}
     ends: dict[str, tuple[TraceRecord, str]] = {}
     for message in found:
-        for record in _rocketpy.trace_records(message.body):
+        try:
+            records = _rocketpy.trace_records(message.body)
+        except DamagedDataError:  # stored by another client: hides no other record
+            continue
+        for record in records:
             if record["msg_id"] != msg_id:
                 continue
             client = message.born_host

@@ -19,6 +19,7 @@ from rocketpy import (
     Admin,
     Consumer,
     ConsumerState,
+    DamagedDataError,
     MessageQueue,
     OffsetError,
     RangeReader,
@@ -45,6 +46,8 @@ SILENCE_SECONDS = 60.0
 """Time without an answer from any broker after which a group without --follow ends with an error."""
 JOIN_SECONDS = 60.0
 """Time after which a member ends that has no queue, or no answer of the broker of a queue."""
+BODY_SHOWN = 200
+"""Characters of a body that a table shows."""
 RETRYING = "retrying until the servers are available"
 
 
@@ -395,7 +398,33 @@ def times_of(message: ReceivedMessage) -> dict[str, Any]:
 
 def as_json(message: ReceivedMessage) -> dict[str, Any]:
     """Returns all fields of a message. A body that is not UTF-8 is in `body_base64` instead of `body`."""
-    facts: dict[str, Any] = {
+    body = message.body
+    try:
+        return fields_of(message) | {"body": body.decode()}
+    except UnicodeDecodeError:
+        return fields_of(message) | {"body_base64": base64.b64encode(body).decode()}
+
+
+def as_json_or_damaged(message: ReceivedMessage) -> dict[str, Any]:
+    """Returns all fields of a message. A body that does not decompress is null, and `body_error` has the error."""
+    try:
+        return as_json(message)
+    except DamagedDataError as error:
+        return fields_of(message) | {"body": None, "body_error": str(error)}
+
+
+def text_or_damaged(message: ReceivedMessage) -> str:
+    """Returns the beginning of the body for a table, or the error of a body that does not decompress."""
+    try:
+        body = message.body.decode(errors="replace")
+    except DamagedDataError as error:
+        return f"({error})"
+    return body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "..."
+
+
+def fields_of(message: ReceivedMessage) -> dict[str, Any]:
+    """Returns all fields of a message except the body."""
+    return {
         "topic": message.topic,
         "broker_name": message.broker_name,
         "queue_id": message.queue_id,
@@ -408,7 +437,3 @@ def as_json(message: ReceivedMessage) -> dict[str, Any]:
         **times_of(message),
         "reconsume_times": message.reconsume_times,
     }
-    try:
-        return facts | {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        return facts | {"body_base64": base64.b64encode(message.body).decode()}

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
+from rocketpy import Admin, DamagedDataError, InvalidArgumentError, Message, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
-from rocketpy.cli.consume import as_json as facts_of
-from rocketpy.cli.message import BODY_SHOWN
+from rocketpy.cli.consume import as_json_or_damaged as facts_of
+from rocketpy.cli.consume import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -127,15 +127,15 @@ def preview(
     """Prints the dead letters that `resend --yes` would send, and how many it would leave out."""
     rejections: dict[str, str | None] = {}
     rows: list[dict[str, Any]] = []
+    damaged = 0
     for letter in letters:
         target = to or letter.topic
         if target is not None and target not in rejections:
             rejections[target] = rejection_of(admin, target)
-        facts = {
-            "to": target,
-            "sent_before": admin.was_resent(letter, to=to),
-            "rejected": None if target is None else rejections[target],
-        }
+        reason = None if target is None else rejections[target]
+        if target is not None and reason is None and (reason := damage_of(letter)) is not None:
+            damaged += 1
+        facts = {"to": target, "sent_before": admin.was_resent(letter, to=to), "rejected": reason}
         rows.append({**row(letter), **facts})
     output.show(rows, as_json=as_json, empty=empty)
     if rows and not as_json:
@@ -144,8 +144,20 @@ def preview(
         known = 0 if again else sum(one["sent_before"] is True for one in rows)
         print(f"{output.counted(len(rows) - known - left - rejected, 'dead letter')} would be sent: add --yes")
         print(others(known, left), end="")
-        if rejected:
-            print(f"{rejected:,} cannot be sent to their topic of origin, see `rejected`: --to TOPIC names another one")
+        if rejected > damaged:
+            away = rejected - damaged
+            print(f"{away:,} cannot be sent to their topic of origin, see `rejected`: --to TOPIC names another one")
+        if damaged:
+            print(f"{damaged:,} cannot be sent, because the body does not decompress")
+
+
+def damage_of(letter: DeadLetter) -> str | None:
+    """Returns the error of a body that does not decompress; None if it does."""
+    try:
+        _ = letter.message.body
+    except DamagedDataError as error:
+        return str(error)
+    return None
 
 
 def rejection_of(admin: Admin, topic: str) -> str | None:
@@ -239,7 +251,6 @@ def none_of(group: str, which: DeadLetterFilter) -> str:
 def row(letter: DeadLetter) -> dict[str, object]:
     """Returns the table row of a dead letter."""
     message = letter.message
-    body = message.body.decode(errors="replace")
     return {
         "topic": letter.topic,
         "died_at": message.stored_at,
@@ -249,7 +260,7 @@ def row(letter: DeadLetter) -> dict[str, object]:
         "msg_id": message.msg_id,
         "tag": message.tag,
         "keys": " ".join(message.keys),
-        "body": body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "...",
+        "body": text_or_damaged(message),
     }
 
 

@@ -8,14 +8,12 @@ from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
 from rocketpy.base.text import printable
-from rocketpy.cli.consume import as_json as facts_of
+from rocketpy.cli.consume import as_json_or_damaged as facts_of
+from rocketpy.cli.consume import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
-
-BODY_SHOWN = 200
-"""Characters of a body that the table shows."""
 
 TIMES = "--begin and --end leave out messages stored at other times"
 AN_ID = "ids have 32 hexadecimal digits: msg_id, or offset_msg_id of a receipt; `consume --format json` shows msg_id"
@@ -161,7 +159,6 @@ def stored_where(sent: TracedSend) -> str:
 
 def row(message: ReceivedMessage) -> dict[str, object]:
     """Returns the table row of a message."""
-    body = message.body.decode(errors="replace")
     return {
         "broker_name": message.broker_name,
         "queue_id": message.queue_id,
@@ -170,5 +167,5 @@ def row(message: ReceivedMessage) -> dict[str, object]:
         "msg_id": message.msg_id,
         "tag": message.tag,
         "keys": " ".join(message.keys),
-        "body": body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "...",
+        "body": text_or_damaged(message),
     }
