@@ -112,6 +112,23 @@ def test_a_coroutine_that_waits_too_long_is_cancelled_and_its_message_comes_agai
     assert (consumer.stats().timed_out, consumer.stats().consumed) == (1, 3)
 
 
+def test_a_cancelled_error_that_no_stop_caused_is_a_failure_of_the_handler(server, topic, group):
+    send(server, topic, 3)
+    consumer = server.push_consumer(group, max_retries=0)
+
+    @consumer.on(topic)
+    async def handle(message):
+        if message.body == b"1":
+            inner = asyncio.ensure_future(asyncio.sleep(3600))
+            inner.cancel()
+            await inner
+
+    with consumer:
+        wait_until(lambda: committed(server, group, topic) == 3, "all messages are finished")
+        assert (consumer.stats().dead, consumer.stats().consumed) == (1, 2)
+    assert dead_letters(server, group) == [b"1"]
+
+
 def test_a_stop_waits_for_coroutines_and_cancels_what_runs_longer(server, topic, group):
     send(server, topic, 2)
     started, ends = threading.Semaphore(0), []

@@ -332,6 +332,23 @@ def test_a_cancelled_poll_cancels_the_callback_and_the_next_one_calls_it_again(r
     assert calls == [QUEUES, QUEUES]
 
 
+def test_a_cancelled_error_of_the_callbacks_own_does_not_end_the_poll(rocketpy_server, producer, shared):
+    send(producer, shared, 1)
+    servers, calls = rocketpy_server.name_servers, []
+
+    async def main():
+        async def assigned(consumer, queues):
+            calls.append(len(queues))
+            raise asyncio.CancelledError
+
+        async with rocketpy.AsyncConsumer(fresh_name(), shared, name_servers=servers, on_assigned=assigned) as consumer:
+            assert await consumer.poll(timeout=60)
+            return consumer.stats().failed_callbacks
+
+    assert asyncio.run(main()) == 1
+    assert calls == [QUEUES]
+
+
 def has_all_queues(server, group, topic):
     """Waits until a member that joins has every queue of its group."""
     with server.consumer(group, topic) as consumer:

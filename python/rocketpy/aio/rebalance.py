@@ -71,10 +71,18 @@ class AsyncTelling:
                     result = self._callbacks.call(self._consumer(), change)
                     if inspect.isawaitable(result):
                         await result
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
+                    if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                        raise
                     self._callbacks.failed(change, error)
                 self._native.told(change)  # not after a cancellation: then it is called again
             return is_told
         finally:
             self._caller = None
             self._lock.release()
+
+
+def is_cancelled() -> bool:
+    """Whether the current task was requested to end. Otherwise a `CancelledError` is of a task that it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

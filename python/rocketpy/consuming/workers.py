@@ -309,13 +309,12 @@ class Workers:
             running.since = monotonic()
             try:
                 await handler.function(given)
-            except asyncio.CancelledError as error:
-                if not running.is_late:
-                    raise  # by the end of the consumer
-                running.is_late = False
-                task.uncancel()
-                failed(work, given if isinstance(given, list) else [given], error)
             except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and self._ended.is_set():
+                    raise  # by the end of the consumer
+                if running.is_late:
+                    running.is_late = False
+                    task.uncancel()
                 failed(work, given if isinstance(given, list) else [given], error)
 
     def _cancel_late(self) -> None:
