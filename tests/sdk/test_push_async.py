@@ -129,6 +129,30 @@ def test_a_cancelled_error_that_no_stop_caused_is_a_failure_of_the_handler(serve
     assert dead_letters(server, group) == [b"1"]
 
 
+def test_the_timeout_applies_after_a_handler_that_returned_on_its_cancellation(server, group):
+    topic = fresh_name("pushed")
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=1)  # the middle of its messages is one piece of work
+    with server.producer("push-senders") as producer:
+        producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(2000)])
+    cancelled, requests = [], []
+    consumer = server.push_consumer(group, concurrency=1, handler_timeout=0.3, stop_timeout=1)
+
+    @consumer.on(topic)
+    async def handle(message):
+        requests.append(asyncio.current_task().cancelling())
+        if 1000 <= len(requests) < 1003:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                cancelled.append(message.body)
+
+    with consumer:
+        wait_until(lambda: len(cancelled) == 3, "the handlers are cancelled")
+        wait_until(lambda: committed(server, group, topic) == 2000)
+    assert set(requests) == {0}
+
+
 def test_a_stop_waits_for_coroutines_and_cancels_what_runs_longer(server, topic, group):
     send(server, topic, 2)
     started, ends = threading.Semaphore(0), []

@@ -312,10 +312,11 @@ class Workers:
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and self._ended.is_set():
                     raise  # by the end of the consumer
-                if running.is_late:
-                    running.is_late = False
-                    task.uncancel()
                 failed(work, given if isinstance(given, list) else [given], error)
+            # By `handler_timeout`, or by the handler itself, which may have caught it: the next call begins without it.
+            running.is_late = False
+            while not self._ended.is_set() and task.cancelling():
+                task.uncancel()
 
     def _cancel_late(self) -> None:
         """Cancels tasks whose messages were sent back, because they did not end in time."""
