@@ -99,6 +99,31 @@ def test_a_task_that_is_cancelled_while_it_marks_leaves_no_mark_and_does_not_hol
         asyncio.run(run(store))
 
 
+def test_a_task_that_is_cancelled_twice_while_its_claim_begins_leaves_no_lease(tmp_path):
+    async def run(store):
+        once = Dedup("billing", store, key=str)
+
+        async def work():
+            async with once.claim("0"):
+                raise AssertionError("never begins")
+
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(store.begun.wait, 60)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not task.done()
+        store.goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with once.claim("0") as claim:
+            assert not claim.already_done
+
+    with Held(tmp_path / "done.db") as store:
+        asyncio.run(run(store))
+
+
 def test_a_plain_handler_that_returns_an_awaitable_is_refused_and_leaves_no_mark(once):
     async def work(message):
         return message

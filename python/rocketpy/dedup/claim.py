@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import uuid
 from typing import TYPE_CHECKING, Self
@@ -175,12 +176,20 @@ class Claim:
         if not self._work.store.blocks:
             call()
             return
-        ended = asyncio.ensure_future(asyncio.to_thread(call))
-        try:
-            await asyncio.shield(ended)
-        except asyncio.CancelledError:
-            await asyncio.wait([ended])
-            raise
+        context = contextvars.copy_context()
+        # Not a task, which the end of the loop would cancel while the call continues.
+        ended = asyncio.get_running_loop().run_in_executor(None, context.run, call)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:  # each of several
+                cancelled = error
+        if cancelled is None:
+            ended.result()
+            return
+        ended.exception()  # the cancellation hides it
+        raise cancelled
 
 
 def checked_text(what: str, given: object) -> str:
