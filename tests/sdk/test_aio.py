@@ -390,6 +390,29 @@ def test_several_calls_of_close_are_one(rocketpy_server, rocketpy_topic):
     asyncio.run(main())
 
 
+def test_a_close_during_the_start_leaves_no_member(rocketpy_server, rocketpy_topic):
+    group, servers = fresh_name(), rocketpy_server.name_servers
+
+    async def main():
+        consumer = rocketpy.AsyncConsumer(group, rocketpy_topic, name_servers=servers)
+        starting = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0)
+        closing = [asyncio.create_task(consumer.close()) for _ in range(3)]
+        await asyncio.sleep(0)
+        closing.pop().cancel()  # the client is closed all the same
+        await asyncio.gather(*closing)
+        assert consumer.closed
+        with pytest.raises(rocketpy.ClosedError, match="closed during its start"):
+            await starting
+        await consumer.close()
+        with pytest.raises(rocketpy.RocketPyError, match="already started"):
+            await consumer.start()
+
+    asyncio.run(main())
+    with rocketpy_server.admin() as admin:
+        assert admin.group_members(group) == []
+
+
 def test_a_close_that_fails_is_over_all_the_same(stoppable):
     async def main():
         with rocketpy.Producer("first", name_servers=stoppable.name_server, send_timeout=60) as first:

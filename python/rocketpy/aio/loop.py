@@ -49,10 +49,12 @@ def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awai
 class AsyncClosing(Lifetime):
     """Base of the clients of an event loop: `async with`, or `start` and `close`."""
 
-    __slots__ = ("_client", "_loop")
+    __slots__ = ("_client", "_is_unwanted", "_loop", "_starting")
 
     def __init__(self) -> None:
         super().__init__()
+        self._starting: asyncio.Future[None] | None = None  # while `start` runs
+        self._is_unwanted = False  # closed meanwhile
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -65,10 +67,22 @@ class AsyncClosing(Lifetime):
 
         Raises:
             RocketPyError: The client was started before. Create a new one.
+            ClosedError: Another task called `close` during the start.
         """
         if self._loop is not None:
             raise RocketPyError(f"{self!r} was already started", hint="create a new client: each starts only once")
         loop = self._loop = asyncio.get_running_loop()
+        starting = self._starting = loop.create_future()
+        self._is_unwanted = False
+        try:
+            await self._start(loop)
+        finally:
+            self._starting = None
+            starting.set_result(None)
+        return self
+
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Opens the client, and closes it if `close` was called meanwhile."""
         try:
             self._client = await self._open(watch(loop))
         except BaseException as error:
@@ -77,7 +91,10 @@ class AsyncClosing(Lifetime):
                 raise text_error(error) from error
             raise
         self._opened()
-        return self
+        if self._is_unwanted:
+            self._starting = None
+            await self.close()
+            raise ClosedError(f"{self!r} was closed during its start", hint="create a new client")
 
     def _checked(self) -> Any:
         """Native client, for the loop of its start.
@@ -129,11 +146,17 @@ class AsyncClosing(Lifetime):
     async def close(self) -> None:
         """Closes the client. A second call does nothing, or completes a close that a cancellation interrupted.
 
+        A start that another task has under way ends with `ClosedError`, and leaves no client open.
+
         Any loop may close a client whose own loop was closed.
 
         Raises:
             RocketPyError: The loop of the client is another one, and not closed.
         """
+        if self._starting is not None and not self._is_elsewhere and not self._has_outlived_its_loop():
+            self._is_unwanted = True
+            await asyncio.wait([self._starting])
+            return
         if self._is_over():
             return
         has_outlived = not self._is_elsewhere and self._has_outlived_its_loop()
