@@ -413,6 +413,35 @@ def test_what_a_killed_member_had_not_finished_comes_to_another(server, topic, g
     assert came | set(begun) == set(range(100)), "nothing is lost"
 
 
+def test_a_signal_at_any_line_of_the_wait_of_a_run_finds_no_lock():
+    """The handler runs in the thread that waits: here it is called between two lines of the wait, as by Python."""
+
+    def wait_with_signal(line: int) -> int:
+        """Waits once, with a signal at this line; returns the number of lines."""
+        consumer, lines = rocketpy.PushConsumer("g", name_servers="127.0.0.1:1"), []
+
+        def trace(frame, event, argument):
+            if event == "line":
+                lines.append(frame.f_lineno)
+                if len(lines) == line:
+                    sys.settrace(None)
+                    consumer._on_signal(signal.SIGTERM, None)
+            return trace
+
+        def wait():
+            sys.settrace(trace)
+            consumer._stop_asked.wait(0)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(60)
+        assert not waiting.is_alive(), f"the signal handler waits for its own thread, in line {lines[-1]}"
+        return len(lines)
+
+    for line in range(1, wait_with_signal(0) + 1):
+        wait_with_signal(line)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_stops_a_run_in_order(server, topic, group, member, number):
     send(server, topic, 40)

@@ -2,13 +2,13 @@
 
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rocketpy import Admin, RocketPyError
+from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.config import ClientOptions
 from rocketpy.console import output
@@ -62,7 +62,7 @@ def up(
         raise CommandError(
             f"expected KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "for example --set flushDiskType=SYNC_FLUSH"
         )
-    stopping = threading.Event()
+    stopping = StopRequest()
 
     def stop(_number: int, _frame: object) -> None:
         stopping.set()

@@ -13,6 +13,7 @@ from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
 from rocketpy.base.options import takes_options
 from rocketpy.base.signature import check_function
+from rocketpy.base.wakeup import StopRequest
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consuming.balance import Allocating, allocating
 from rocketpy.consuming.consumer import ConsumerState, decode_by
@@ -118,7 +119,7 @@ class PushConsumer(Closing):
         self._allocating: Allocating | None = None
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
-        self._stop_asked = threading.Event()
+        self._stop_asked = StopRequest()
 
     def on(
         self,
