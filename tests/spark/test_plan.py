@@ -51,6 +51,22 @@ def test_topics_come_by_pattern_and_those_of_the_system_do_not(door, rocketpy_se
     assert not any(topic.startswith(("%", "rmq_sys_", "RMQ_SYS_")) for topic in everything)
 
 
+@pytest.mark.parametrize(
+    "starts", [{"startingOffsets": {"0": 40, "1": 5}}, {"startingOffsetsByTimestamp": {"0": 0, "1": 0, "2": 0}}]
+)
+def test_the_commit_of_a_starting_group_wins_over_a_named_start(rocketpy_server, topic, send, starts):
+    send(topic, BODIES)
+    group = fresh_name("group")
+    with rocketpy_server.admin() as admin:
+        admin.create_group(group)
+        admin.commit_offset(group, rocketpy.MessageQueue(topic, "broker-a", 1), 60)
+    options = {"name_server": rocketpy_server.name_server, "topic": topic, "starting_group": group}
+    named = {name: json.dumps({topic: offsets}) for name, offsets in starts.items()}
+    rows = rows_of(reader_of({**options, **named}, "queue_id", "queue_offset"))
+    first = {queue: min(row["queue_offset"] for row in rows if row["queue_id"] == queue) for queue in range(3)}
+    assert first == {0: starts.get("startingOffsets", {}).get("0", 0), 1: 60, 2: 0}
+
+
 def test_queues_are_assigned(door, topic, send):
     send(topic, BODIES)
     rows = rows_of(reader_of({**door, "assign": json.dumps({topic: [0, 2]})}, "queue_id"))

@@ -210,11 +210,14 @@ def test_a_stream_starts_where_a_group_is(topic, send, reader_of, rocketpy_serve
     with rocketpy.Consumer.assign(group, [queue], name_servers=rocketpy_server.name_servers) as consumer:
         consumer.seek(queue, 60)
         consumer.commit_offsets({queue: 60})
-    for default, others in (("latest", set()), ("earliest", {0, 2})):
+    named = json.dumps({topic: {"0": 40, "1": 5, "2": -1}})  # the commit wins in its queue
+    for default, others in (("latest", set()), ("earliest", {0, 2}), (named, {0})):
         reader = reader_of(topic, startingGroup=group, startingOffsets=default)
         rows = [row for rows in batches_from(reader)[0] for row in rows]
         assert {queue for queue, _, _ in rows} == others | {1}
         assert min(offset for queue, offset, _ in rows if queue == 1) == 60
+        if default == named:
+            assert min(offset for queue, offset, _ in rows if queue == 0) == 40
 
 
 def test_new_queues_and_new_brokers_come_in_while_it_runs(tmp_path, reader_of):

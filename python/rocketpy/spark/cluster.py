@@ -156,12 +156,18 @@ def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, i
 def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool = True) -> int:
     """Returns the offset at which a read of a queue starts by the options. The queue may not hold this offset.
 
+    The commit of a starting group wins over a start that the options name.
+
     Args:
         admin: Administration client of the cluster.
         info: The queue.
         options: Read options with a start.
-        named: Whether to use offsets from the options.
+        named: Whether to use offsets by queue from the options.
     """
+    if options.starting_group is not None:
+        committed = admin.committed_offset(options.starting_group, info.queue)
+        if committed is not None:
+            return committed
     starting_ms = named_offset(options.starting_times_ms, info.queue, options.starting_time_ms)
     if starting_ms is not None:
         start = at_time(admin, info, starting_ms)
@@ -169,9 +175,6 @@ def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool
             raise OptionError(f"queue {info.queue} has no message stored at or after its starting time")
     else:
         start = info.min_offset if options.default_start == EARLIEST else info.max_offset
-    if options.starting_group is not None:
-        committed = admin.committed_offset(options.starting_group, info.queue)
-        start = start if committed is None else committed
     if not named:
         return start
     asked = named_offset(options.starting_offsets, info.queue, start)
