@@ -144,8 +144,12 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(rocketp
 
 @pytest.mark.parametrize(
     "line",
-    ['{"body": null}', "[]", "not json", '{"body_base64": "%"}', '{"body": "x", "properties": 1}', '{"body": ""}'],
-)
+    [
+        '{"body": null}', "[]", "not json", '{"body_base64": "%"}', '{"body": "x", "properties": 1}', '{"body": ""}',
+        '{"body": ' + '{"a": ' * 100_000,
+    ],
+    ids=range(7),
+)  # fmt: skip
 def test_a_json_line_that_is_no_message_is_refused(rocketpy, topic: str, line: str):
     assert "line 1: " in rocketpy("produce", topic, "--format", "json", stdin=line, code=2).stderr
 

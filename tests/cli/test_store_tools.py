@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from rocketpy import StoreReader, store
+from rocketpy import InvalidArgumentError, StoreReader, store
 from waiting import wait_until
 
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
@@ -365,6 +365,14 @@ def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path
     assert store.import_messages(given, tmp_path / "new").messages == 1
     (batch,) = store.records(tmp_path / "new", key="x", columns=["topic", "body", "tag"])
     assert batch.num_rows == 1
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    for field in ("queue_id", "properties", "born_host"):
+        target = tmp_path / f"deep-{field}"
+        with pytest.raises(InvalidArgumentError, match="row 2"):
+            store.import_messages([*given, {"topic": "made", "body": "x", field: deep}], target)
+        assert [topic.messages for topic in store.stat(target).topics] == [1]
     with pytest.raises(ZeroDivisionError):
         store.verify(closed, on_progress=lambda done, total: 1 // 0)
 
@@ -379,6 +387,9 @@ def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path
         (b'{"topic": "t", "body": "\\ud800"}', "row 2"),
         (b'{"topic": "t", "body_base64": "!"}', "row 2"),
         (b'{"topic": "t"}', "row 2"),
+        (b'{"topic": "\\ud800", "body": "x"}', "row 2"),
+        (b'{"topic": "t", "body": "x", "born_host": "\\ud800"}', "row 2"),
+        (b'{"topic": "t", "body": "x", "properties": ' + b"[" * 100_000 + b"}", "line 2"),
         (b"[1]", "line 2"),
         (b'{"topic": "t", "body": "\xff"}', "line 2"),
     ],

@@ -324,6 +324,7 @@ def test_offsets_of_another_source_or_version_are_not_taken():
         BatchOffsets.of_json({"v": 2, "offsets": {}, "from": {}})
     assert BatchOffsets.of_text('{"topic": {"0": 3}}') is None
     assert BatchOffsets.of_text(None) is None
+    assert BatchOffsets.of_text("[" * 100_000) is None
 
 
 def batch_options(server, topic, **options):

@@ -262,7 +262,7 @@ def message_groups(
                 if len(message) > limit_bytes:
                     raise ValueError(f"the message body is too large ({len(message)} bytes, at most {limit_bytes})")
                 messages.append(message)
-            except (ValueError, TypeError, OSError) as error:
+            except (ValueError, TypeError, OSError, RecursionError) as error:  # the last of deeply nested JSON
                 if messages:
                     yield messages
                 raise CommandError(

@@ -275,7 +275,7 @@ def json_lines(source: Path) -> Iterator[dict[str, Any]]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:  # no JSON, or no UTF-8
+            except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested too deeply
                 raise CommandError(f"line {number} of {source} is not JSON: {error}", ExitCode.USAGE) from None
             if not isinstance(row, dict):
                 raise CommandError(f"line {number} of {source} is not an object", ExitCode.USAGE)

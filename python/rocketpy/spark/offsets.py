@@ -79,7 +79,7 @@ class BatchOffsets:
         """
         try:
             return cls.of_json(json.loads(text or "null"))
-        except (OffsetError, ValueError, KeyError, TypeError, AttributeError):
+        except (OffsetError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 

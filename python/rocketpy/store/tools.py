@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
 from rocketpy.base.instant import instant_ms, now_ms
-from rocketpy.base.names import column_list, path_text
+from rocketpy.base.names import check_unicode, column_list, path_text
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
 
 if TYPE_CHECKING:
@@ -471,7 +471,10 @@ def import_messages(
     gathered: list[ImportedMessage] = []
     try:
         for number, row in enumerate(source, 1):
-            gathered.append(_message(row, number))
+            try:
+                gathered.append(_message(row, number))
+            except RecursionError:
+                raise _bad_row(number, "is nested too deeply") from None
             if len(gathered) == ROWS_AT_ONCE:
                 transfer.append(gathered)
                 gathered = []
@@ -503,7 +506,9 @@ def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
     topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
     if not isinstance(topic, str) or not isinstance(body, str | bytes):
         raise _bad_row(number, f"needs a topic and a body: {str(dict(row))[:200]}")
+    born_host = str(row.get("born_host", ""))
     try:
+        check_unicode(topic, born_host)
         if isinstance(body, str):
             body = body.encode() if "body" in row else base64.b64decode(body, validate=True)
         properties = {str(name): str(value) for name, value in dict(row.get("properties") or {}).items()}
@@ -527,7 +532,7 @@ def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
         "queue_id": _integer(row, number, "queue_id", 0),
         "flag": _integer(row, number, "flag", -(2**31)),
         "born_at_ms": born_at_ms,
-        "born_host": str(row.get("born_host", "")),
+        "born_host": born_host,
         "reconsume_times": _integer(row, number, "reconsume_times", -(2**31)),
         "body": body,
         "properties": stored,

@@ -118,7 +118,7 @@ class Manifest:
                 for topic, broker, queue, *times in tree.get("previous", [])
             }
             return cls(tree["number"], ends, files, previous)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DamagedDataError(f"not a manifest: {error}") from error
 
 

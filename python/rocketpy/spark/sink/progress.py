@@ -425,7 +425,7 @@ class Progress:
             record: dict[str, Any] = json.loads(message.body)
             if record["v"] == 1:
                 return record
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise DamagedDataError(f"topic {self._topic} has a message that is not a record of a sink: {message.msg_id}")
 
