@@ -1,6 +1,7 @@
 """Dead letters, from the command line."""
 
 import json
+import os
 
 import pytest
 from wire import OK, SEND, SEND_MESSAGE, Raw, give_up, request
@@ -157,6 +158,26 @@ def test_a_group_that_gave_up_nothing_has_none(rocketpy, topic: str):
 
 def test_the_topic_of_dead_letters_names_its_group(rocketpy, group: str):
     assert "three" in rocketpy("dlq", "show", f"%DLQ%{group}").stdout
+
+
+def test_an_export_replaces_the_file_of_a_link_and_writes_into_a_pipe(rocketpy, group: str, tmp_path):
+    real, link, dangling, pipe = (tmp_path / name for name in ("real", "link", "dangling", "pipe"))
+    real.write_text("before")
+    link.symlink_to(real)
+    dangling.symlink_to(tmp_path / "new")
+    os.mkfifo(pipe)
+    for file in (link, dangling):
+        rocketpy("dlq", "export", group, str(file), "--force")
+        assert file.is_symlink()
+        assert bodies(file.read_text()) == ["one", "two", "three"]
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        rocketpy("dlq", "export", group, str(pipe), "--force")
+        assert pipe.is_fifo()
+        assert bodies(os.read(reader, 1 << 16).decode()) == ["one", "two", "three"]
+    finally:
+        os.close(reader)
+    assert {file.name for file in tmp_path.iterdir()} == {"real", "link", "dangling", "new", "pipe"}
 
 
 def test_a_dash_is_standard_output(rocketpy, group: str, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -1,6 +1,7 @@
 """`rocketpy dlq`: list, show, resend, export the dead letters of consumer groups."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -101,14 +102,27 @@ def export(
         if file is None:
             write(letters, sys.stdout)
             return
-        part = file.with_name(f"{file.name}.part")
-        try:
-            with part.open("w", encoding="utf-8") as stream:
-                count = write(letters, stream)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
+        count = write_file(letters, file)
     output.STDERR.print(f"{output.counted(count, 'dead letter')} of {group} in {file}", markup=False)
+
+
+def write_file(letters: Iterable[DeadLetter], file: Path) -> int:
+    """Writes one line per dead letter to a file, which is replaced when it is complete; returns their number.
+
+    A device or a pipe is written in place. A link stays: the file that it points to is replaced.
+    """
+    if file.exists() and not file.is_file():
+        with file.open("w", encoding="utf-8") as stream:
+            return write(letters, stream)
+    file = Path(os.path.realpath(file))
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            count = write(letters, stream)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
 
 
 def write(letters: Iterable[DeadLetter], stream: Any) -> int:

@@ -216,7 +216,7 @@ fn a_path_that_the_store_does_not_use_is_an_error() {
     assert!(text.contains("must be /data/a/index, not \"/data/b/index\""), "{text}");
     assert!(error.hint().unwrap().ends_with("storePathRootDir=/data/b"), "{:?}", error.hint());
     let error = loaded(b"storePathRootDir=/a\nabortFile=/a/index/stop\n", &[]).unwrap_err();
-    assert!(error.hint().unwrap().starts_with("remove the key; "), "{:?}", error.hint());
+    assert!(error.hint().unwrap().starts_with("remove the key: "), "{:?}", error.hint());
     let config = loaded(b"", &[]).unwrap();
     assert!(matches!(
         config.changed("abortFile=/x/abort"),
