@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pushing import Seen, committed, dead_letters, send
@@ -350,6 +351,41 @@ def test_a_stop_waits_for_handlers_and_gives_up_what_runs_longer(server, topic, 
         wait_until(lambda: "stops while handlers run" in caplog.text)
     assert committed(server, group, topic) == done
     release.set()
+
+
+@pytest.mark.parametrize("call", ["start", "run"])
+def test_a_stop_during_the_start_leaves_no_member(server, topic, group, monkeypatch, call):
+    entered, goes_on, join = threading.Event(), threading.Event(), rocketpy._rocketpy.PushConsumer
+
+    def held(*arguments, **options):
+        entered.set()
+        assert goes_on.wait(60)
+        return join(*arguments, **options)
+
+    monkeypatch.setattr(rocketpy._rocketpy, "PushConsumer", held)
+    consumer = server.push_consumer(group)
+    consumer.on(topic)(lambda message: None)
+    ended = []
+
+    def start():
+        try:
+            ended.append(getattr(consumer, call)())
+        except rocketpy.ClosedError as error:
+            ended.append(error)
+
+    with ThreadPoolExecutor(3) as threads:
+        starting = threads.submit(start)
+        assert entered.wait(60)
+        stopping = [threads.submit(consumer.stop) for _ in range(2)]
+        wait_until(lambda: consumer._is_unwanted)
+        goes_on.set()
+        for one in [starting, *stopping]:
+            one.result()
+    assert consumer.closed
+    assert [type(one) for one in ended] == [rocketpy.ClosedError if call == "start" else type(None)]
+    with server.admin() as admin:
+        assert admin.group_members(group) == []
+    assert not [one for one in threading.enumerate() if one.name.startswith("rocketpy-push")]
 
 
 def test_a_handler_may_stop_its_consumer(server, topic, group):

@@ -20,7 +20,7 @@ from rocketpy.consuming.consumer import ConsumerState, decode_by
 from rocketpy.consuming.handlers import Handler, Reject, Retry
 from rocketpy.consuming.rebalance import callbacks
 from rocketpy.consuming.workers import END_SECONDS, Workers
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import ClosedError, InvalidArgumentError
 from rocketpy.stats import PushStats
 
 if TYPE_CHECKING:
@@ -92,9 +92,12 @@ class PushConsumer(Closing):
         "_callbacks",
         "_group",
         "_handlers",
+        "_is_starting",
+        "_is_unwanted",
         "_name_servers",
         "_native",
         "_options",
+        "_starting",
         "_stop_asked",
         "_stop_timeout",
         "_workers",
@@ -120,6 +123,8 @@ class PushConsumer(Closing):
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
         self._stop_asked = StopRequest()
+        self._starting = threading.RLock()  # a signal handler may stop the consumer in the thread that starts it
+        self._is_starting = self._is_unwanted = False
 
     def on(
         self,
@@ -193,11 +198,27 @@ class PushConsumer(Closing):
             GroupConflictError: Another member in this process subscribes to other topics or tags; or with `broadcast`
                 another member uses the same offset file.
             ConnectionFailedError: No name server can be reached; a retry is safe.
-            ClosedError: The consumer was stopped before.
+            ClosedError: The consumer was stopped before or during the start.
         """
-        if self._native is not None:
-            self._workers.check_open()
-            return self
+        with self._starting:
+            self._is_unwanted = False
+            if self._native is not None:
+                self._workers.check_open()
+                return self
+            self._is_starting = True
+            try:
+                self._start()
+            finally:
+                self._is_starting = False
+            if self._is_unwanted:
+                super().close()
+                raise ClosedError(
+                    f"the push consumer of group {self._group} was stopped during its start", hint="create a new one"
+                )
+        return self
+
+    def _start(self) -> None:
+        """Joins the group and starts the threads."""
         if not self._handlers:
             raise InvalidArgumentError(
                 f"push consumer of group {self._group} has no handler",
@@ -221,7 +242,6 @@ class PushConsumer(Closing):
             raise
         self._opened()
         self._workers.start(self._native, self._handlers, self._callbacks, weakref.ref(self))
-        return self
 
     def _end_allocating(self) -> None:
         if self._allocating is not None:
@@ -241,7 +261,11 @@ class PushConsumer(Closing):
         caught = [one for one in STOP_SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
         before = {one: signal.signal(one, self._on_signal) for one in caught}
         try:
-            self.start()
+            try:
+                self.start()
+            except ClosedError:
+                if not self._is_unwanted:
+                    raise
             self._stop_asked.wait()
         finally:
             try:
@@ -271,6 +295,11 @@ class PushConsumer(Closing):
         """Stops the consumer, as `stop`."""
         self._stop_asked.set()
         if not self._workers.has_current_thread():
+            if self._is_starting:
+                self._is_unwanted = True
+            if not self._is_elsewhere:
+                with self._starting:  # waits for a start in another thread
+                    pass
             super().close()
         elif not self._closed:
             threading.Thread(target=super().close, name="rocketpy-push-stop").start()
