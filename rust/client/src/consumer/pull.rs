@@ -169,7 +169,7 @@ impl Puller {
         self.member.note_contact(&self.queue().broker_name, result.as_ref().err());
         match result {
             Ok(mut answer) => {
-                self.look_for_reset(&mut answer).await;
+                look_for_reset(&self.member, self.queue(), &mut answer).await;
                 if answer.kind == Kind::Moved && self.member.delivery.needs_locks() {
                     // A broker that has lost its store has lost the lock too. If another member holds it now, the answer is dropped.
                     orderly::lock_one(&self.member, self.queue()).await;
@@ -187,14 +187,6 @@ impl Puller {
             }
             Err(error) => Some(self.failed(error).await),
         }
-    }
-
-    /// A member that must leave an offset that its queue has was sent to where its group was set, or to where a broker's crash left it. The
-    /// former is what the broker has stored for the group.
-    async fn look_for_reset(&self, answer: &mut Answer) {
-        let Some(moved) = answer.pulled.moved.as_mut().filter(|_| answer.exists) else { return };
-        let stored = self.member.stored_offset(self.queue()).await;
-        moved.is_reset = stored.is_ok_and(|stored| stored == Some(answer.pulled.next));
     }
 
     async fn ask(&self, offset: QueueOffset) -> Result<Answer, ClientError> {
@@ -313,7 +305,7 @@ async fn ask(
 }
 
 /// Whether the broker moves this member to another offset. Pulls at the furthest offset that the member has: an earlier one would tell the
-/// broker that the member has gone back. After a reset of the group the member goes to the new offset, which the broker reports only once.
+/// broker that the member has gone back. A member that is moved goes there: of a reset of the group the broker reports only once.
 pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Result<bool, ClientError> {
     let mut subscriptions = member.subscriptions.iter();
     let subscription = subscriptions.find(|subscription| *subscription.topic == *queue.topic);
@@ -328,12 +320,22 @@ pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Resu
         // Says nothing of the offset: the topic may be gone for a moment, or the group may not read it.
         _ => return Err(outcome::refused(OPERATION, &address, &answer)),
     }
-    let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
-    let next = answer.pulled.next;
-    if answer.exists && member.stored_offset(queue).await? == Some(next) {
-        member.state.lock().reset(queue, next);
+    let mut answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
+    if answer.exists {
+        // From that question on the broker takes this member for one that knows the later topic, so the member goes there at once. Beyond
+        // the end its next pull is sent back too.
+        look_for_reset(member, queue, &mut answer).await;
+        member.state.lock().sent_to(queue, answer.pulled);
     }
     Ok(true)
+}
+
+/// A member that must leave an offset that its queue has was sent to where its group was set, or to where a broker's crash left it. The
+/// former is what the broker has stored for the group.
+async fn look_for_reset(member: &Member, queue: &MessageQueue, answer: &mut Answer) {
+    let Some(moved) = answer.pulled.moved.as_mut().filter(|_| answer.exists) else { return };
+    let stored = member.stored_offset(queue).await;
+    moved.is_reset = stored.is_ok_and(|stored| stored == Some(answer.pulled.next));
 }
 
 impl Member {

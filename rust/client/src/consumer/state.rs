@@ -514,6 +514,20 @@ impl State {
         true
     }
 
+    /// Continues where the broker sends this member, which it said in answer to a question: what a pull under way returns is dropped.
+    pub(crate) fn sent_to(&mut self, queue: &MessageQueue, answer: Pulled) {
+        let epoch = self.next_epoch();
+        let Some(assigned) = self.queues.get_mut(queue) else { return };
+        if assigned.at.next_pull.is_none() {
+            return; // its start is asked for anyway
+        }
+        assigned.epoch = epoch;
+        assigned.changed.notify_one();
+        let has_messages = self.pulled(queue, epoch, answer);
+        assert!(!has_messages, "an answer that sends this member to another offset has no messages");
+        self.wake_pulls();
+    }
+
     /// Continues at `offset` if messages after it were handed out.
     pub(crate) fn take_back(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if self.queues.get(queue).is_some_and(|assigned| assigned.at.position > Some(offset)) {

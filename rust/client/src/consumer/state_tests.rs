@@ -355,6 +355,19 @@ fn a_start_that_the_broker_does_not_know_yet_is_part_of_the_next_commit() {
 }
 
 #[test]
+fn a_member_that_is_sent_to_another_offset_drops_what_a_pull_under_way_returns() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
+    state.sent_to(&queue(0), Pulled { moved: gone(10), ..nothing(3) });
+    assert_eq!(pulled_next(&state).0, QueueOffset(0), "nothing was handed out");
+    assert!(!state.pulled(&queue(0), number(0), pulled(0, 10, 12, 12)), "it was asked before");
+    let (next, epoch) = pulled_next(&state);
+    assert_eq!(next, QueueOffset(0));
+    assert!(state.pulled(&queue(0), epoch, pulled(0, 0, 3, 3)));
+    assert_eq!(offsets(&mut state, 10), [(0, 0), (0, 1), (0, 2)]);
+}
+
+#[test]
 fn a_queue_that_became_shorter_takes_positions_and_commits_back() {
     let mut state = started(1);
     state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));

@@ -350,18 +350,29 @@ async fn a_commit_beyond_the_end_of_its_queue_is_not_repeated() {
 
 #[tokio::test]
 async fn a_commit_of_an_earlier_topic_is_not_repeated() {
-    // The topic of queue 0 was created again: the broker moves a reader at 100 to the first message.
-    assert_only_queue_1_is_repeated(|command| match (command.code, command.ext.get("queueId")) {
+    // The topic of queue 0 was created again: the broker moves a reader at 100 to the first message, but only before this one has asked
+    // for the stored offset. That is another by then: another member commits.
+    let is_there_still = Arc::new(AtomicBool::new(false));
+    let (of_script, mut is_asked) = (is_there_still.clone(), false);
+    assert_only_queue_1_is_repeated(move |command| match (command.code, command.ext.get("queueId")) {
         (request::LITE_PULL_MESSAGE, Some("0")) if command.ext.get("queueOffset") == Some("100") => {
+            if is_asked {
+                of_script.store(true, Ordering::Relaxed);
+                return Act::Default;
+            }
             let moved = with(status(response::PULL_OFFSET_MOVED, "moved"), "nextBeginOffset", "0");
             let moved = with(with(moved, "minOffset", "0"), "maxOffset", "500");
             Act::Answer(with(moved, "suggestWhichBrokerId", "0"))
         }
-        (request::QUERY_CONSUMER_OFFSET, _) => Act::Answer(with(ok(), "offset", "60")),
+        (request::QUERY_CONSUMER_OFFSET, queue) => {
+            is_asked |= queue == Some("0");
+            Act::Answer(with(ok(), "offset", "60"))
+        }
         (request::GET_MAX_OFFSET, _) => Act::Answer(with(ok(), "offset", "1000")),
         _ => Act::Default,
     })
     .await;
+    assert!(!is_there_still.load(Ordering::Relaxed), "it goes where it was sent");
 }
 
 #[tokio::test]
