@@ -439,6 +439,7 @@ def import_messages(
         source: Folder of another store; or rows in the format of `rocketpy store dump --json`: `topic` and `body` (or
             `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at` (or `born_at_ms`), `flag`,
             `born_host`, `reconsume_times`.
+            Rows of system topics are passed over and counted.
         target: Folder of the store; created if missing.
         topics: Restricts the import from a store to these topics.
         fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.

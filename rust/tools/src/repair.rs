@@ -23,7 +23,7 @@ use crate::{ToolError, Watch};
 
 /// The topic of a record that replaces damaged bytes. Such a record gets no queue entry, because its type is that of a
 /// rolled back message.
-const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
+pub(crate) const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
 
 /// What a repair does, or has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

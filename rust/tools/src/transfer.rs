@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::config_file::{ConfigFile, Main, beside, parse};
+use crate::repair::FILLER_TOPIC;
 use crate::{Selected, ToolError, WaitingCounts, Watch};
 
 /// A JSON object.
@@ -109,11 +110,20 @@ impl Transfer {
     }
 
     /// Appends one message. Topic, queue, body, properties, flag and the producer's fields are kept. Its offsets and
-    /// store time are new. A message that the store cannot take is skipped, and reported by its name.
+    /// store time are new. Skips records that are not messages of users, and counts them. A message that the store cannot
+    /// take is skipped, and reported by its name.
     ///
     /// # Errors
     /// [`ToolError::Refused`].
     pub fn append(&mut self, record: &NewRecord<'_>, name: impl FnOnce() -> String) -> Result<(), ToolError> {
+        // A message that waited in a system topic may have been delivered, and marks of transactions name offsets of their own store.
+        if !counts_in_queue(record.sys_flag)
+            || system::is_system_topic(record.topic)
+            || record.topic == FILLER_TOPIC
+        {
+            self.report.passed_over += 1;
+            return Ok(());
+        }
         if !self.store(record, name)? {
             return Ok(());
         }
@@ -168,7 +178,7 @@ impl Transfer {
         let (waiting, behind) = from.take_waiting();
         self.append_each(&mut from, watch, |transfer, view| match waiting.destination(view) {
             Some(destination) => transfer.append_waiting(view, destination),
-            None => transfer.append_view(view),
+            None => transfer.append(&as_new(view), || name_of(view)),
         })?;
         let Some(mut behind) = behind else { return Ok(()) };
         self.append_each(&mut behind, watch, |transfer, view| {
@@ -195,14 +205,6 @@ impl Transfer {
             }
             watch(from.progress()).then_some(()).ok_or(ToolError::Stopped)?;
         }
-    }
-
-    fn append_view(&mut self, view: &RecordView<'_>) -> Result<(), ToolError> {
-        if !counts_in_queue(view.sys_flag) || system::is_system_topic(view.topic) {
-            self.report.passed_over += 1;
-            return Ok(());
-        }
-        self.append(&as_new(view), || name_of(view))
     }
 
     /// Appends a message that waits, where it waits. It goes to another queue in the end, which has to be there then.

@@ -1,5 +1,6 @@
 //! Messages go into stores whose logs lie elsewhere, and whose files have sizes of their own.
 
+use rocketpy_model::system;
 use rocketpy_store::reader::ReadError;
 use rocketpy_tools::{Transfer, facts};
 
@@ -120,4 +121,28 @@ fn an_index_of_other_sizes_than_the_usual_ones_goes_on() {
     assert!(before.is_subset(&names()), "none was rebuilt");
     assert_sound(dir.path());
     assert!(!Store::open(config).unwrap().recovery().rebuilt_index);
+}
+
+#[test]
+fn records_that_are_not_messages_of_users_are_not_imported() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let mut transfer = Transfer::make(&root, None, None).unwrap();
+    put(&mut transfer, 1);
+    let topics = [
+        system::SCHEDULE_TOPIC,
+        system::TIMER_TOPIC,
+        system::HALF_TOPIC,
+        system::OP_HALF_TOPIC,
+        "RMQ_SYS_REPAIRED_LOG",
+    ];
+    for topic in topics {
+        transfer.append(&record(topic, 0, b"x"), || unreachable!("it is passed over")).unwrap();
+    }
+    let rolled_back = NewRecord { sys_flag: sys_flag::TRANSACTION_ROLLBACK, ..record("a", 0, b"x") };
+    transfer.append(&rolled_back, || unreachable!("it is passed over")).unwrap();
+    let report = transfer.finish(None).unwrap();
+    assert_eq!((report.messages, report.passed_over, report.rejected), (1, 6, 0));
+    assert_eq!(report.new_topics, ["a"]);
+    assert_eq!(StoreReader::open(&root).unwrap().topic_names().unwrap(), ["a"]);
 }
