@@ -270,7 +270,8 @@ def records(
         columns: Columns of the batches, as for `StoreReader.scan`.
         batch_rows: Maximum number of rows in a batch.
         batch_bytes: Size of bodies and properties, in bytes, at which a batch is full.
-        fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
+        fail_on_damage: Whether a damaged record, or a body that does not decompress within the limit, is an error;
+            otherwise it is skipped and counted.
         verify: Whether to compare checksums.
         commit_log: Folder of the log, if it is not in the store folder.
         max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100

@@ -413,7 +413,7 @@ struct Filled {
     /// Where to continue in the queues whose messages did not all fit.
     left: Vec<(MessageQueue, QueueOffset)>,
     /// Why a body could not be added.
-    damage: Option<ScanError>,
+    damage: Option<ClientError>,
 }
 
 impl Running {
@@ -498,7 +498,7 @@ fn fill(
             let record = RecordView { topic: &topic, ..record };
             let is_last = damage.is_some() || builder.is_full_before(&record);
             if !is_last && let Err(error) = builder.push(&record, Some(&*part.queue().broker_name)) {
-                damage = Some(error);
+                damage = Some(unreadable(part.queue(), error)?);
             } else if !is_last {
                 continue;
             }
@@ -508,6 +508,17 @@ fn fill(
     }
     left.reverse(); // the first of several parts of one queue counts, so it goes back last
     Ok(Filled { batch: builder.into_batch()?, left, damage })
+}
+
+/// The error of a body, as `poll` gives it: it names the queue and the offset behind the message, for a seek.
+fn unreadable(queue: &MessageQueue, error: ScanError) -> Result<ClientError, ScanError> {
+    match error {
+        ScanError::Body { queue_offset, physical_offset, reason, limit_bytes, .. } => {
+            let queue = queue.clone();
+            Ok(ClientError::UnreadableBody { queue, queue_offset, physical_offset, reason, limit_bytes })
+        }
+        other => Err(other),
+    }
 }
 
 fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {

@@ -221,8 +221,8 @@ impl StoreRecords {
     fn state(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
         state.as_ref().map_or((0, 0, 0), |scan| {
-            let (selected, progress) = (scan.selected(), scan.selected().progress());
-            (selected.left_out(), progress.done_bytes, progress.total_bytes)
+            let progress = scan.selected().progress();
+            (scan.left_out(), progress.done_bytes, progress.total_bytes)
         })
     }
 }

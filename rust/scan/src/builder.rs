@@ -138,6 +138,9 @@ impl RecordBatchBuilder {
     pub fn push(&mut self, record: &RecordView<'_>, broker_name: Option<&str>) -> Result<(), ScanError> {
         let body = if self.columns.has(Column::Body) {
             let failed = |error: CompressionError| ScanError::Body {
+                topic: record.topic.to_owned(),
+                queue_id: record.queue_id,
+                queue_offset: record.queue_offset,
                 physical_offset: record.physical_offset,
                 limit_bytes: match &error {
                     CompressionError::TooLarge { limit, .. } => Some(*limit),

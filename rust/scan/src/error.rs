@@ -27,8 +27,13 @@ pub enum ScanError {
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
     Damaged { topic: String, queue_id: u32, queue_offset: QueueOffset, reason: String },
     /// A compressed body does not give back a body within the bounds.
-    #[error("cannot decompress the record body ({reason}) at physical offset: {physical_offset}")]
+    #[error(
+        "cannot decompress the body of message {queue_offset} of {topic}-{queue_id} ({reason}) at physical offset: {physical_offset}"
+    )]
     Body {
+        topic: String,
+        queue_id: u32,
+        queue_offset: QueueOffset,
         physical_offset: PhysicalOffset,
         reason: String,
         /// The limit, when the body goes past it.

@@ -15,6 +15,8 @@ pub struct SelectedScan {
     builder: RecordBatchBuilder,
     ready: VecDeque<RecordBatch>,
     broker_name: Option<String>,
+    /// Records that were left out because their body does not decompress.
+    unreadable: u64,
     has_ended: bool,
 }
 
@@ -28,7 +30,7 @@ impl SelectedScan {
         broker_name: Option<String>,
     ) -> Self {
         let builder = RecordBatchBuilder::new(columns, limits);
-        Self { selected, builder, ready: VecDeque::new(), broker_name, has_ended: false }
+        Self { selected, builder, ready: VecDeque::new(), broker_name, unreadable: 0, has_ended: false }
     }
 
     /// The same, with another limit for bodies that are decompressed.
@@ -50,10 +52,16 @@ impl SelectedScan {
         &self.selected
     }
 
+    /// Damaged records, and those whose body does not decompress, that were left out so far.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.selected.left_out() + self.unreadable
+    }
+
     /// Reads a little further, for callers that have to look up now and then.
     ///
     /// # Errors
-    /// A damaged record, unless it is to be left out; or the store cannot be read.
+    /// A damaged record or a body that does not decompress, unless damage is to be left out; or the store cannot be read.
     pub fn step(&mut self) -> Result<Step, ScanError> {
         if let Some(batch) = self.ready.pop_front() {
             return Ok(Step::Batch(batch));
@@ -65,12 +73,19 @@ impl SelectedScan {
                 self.builder.finish().map(Step::Batch)
             };
         }
-        let Self { selected, builder, ready, broker_name, .. } = self;
+        let Self { selected, builder, ready, broker_name, unreadable, .. } = self;
+        let skips_damage = selected.skips_damage();
         let has_more = selected.step(|view| {
             if builder.is_full_before(view) {
                 ready.push_back(builder.finish()?);
             }
-            builder.push(view, broker_name.as_deref())
+            match builder.push(view, broker_name.as_deref()) {
+                Err(ScanError::Body { .. }) if skips_damage => {
+                    *unreadable += 1;
+                    Ok(())
+                }
+                pushed => pushed,
+            }
         });
         self.has_ended = !matches!(has_more, Ok(true));
         if has_more.is_err() {

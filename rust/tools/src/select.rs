@@ -115,6 +115,12 @@ impl<D: Disk> Selected<D> {
         self.left_out
     }
 
+    /// Whether damage is left out and counted, instead of an error.
+    #[must_use]
+    pub fn skips_damage(&self) -> bool {
+        self.selection.skips_damage
+    }
+
     /// How far the selection has come, in bytes of records.
     #[must_use]
     pub fn progress(&self) -> Progress {

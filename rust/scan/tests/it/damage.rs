@@ -1,7 +1,10 @@
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{QueueOffset, sys_flag};
 use rocketpy_protocol::disk::ConsumeQueueEntry;
-use rocketpy_scan::{PlanOptions, ScanError, StoreScan, StoreScanOptions, plan};
+use rocketpy_scan::{
+    BatchLimits, Columns, PlanOptions, ScanError, SelectedScan, Step, StoreScan, StoreScanOptions, plan,
+};
 use rocketpy_store::reader::{QueueRange, ReadError, StoreReader};
+use rocketpy_tools::{Selected, Selection};
 
 use crate::folder::{Folder, Sent, TOPIC, bodies, collect, everything, ranges, scan_all};
 
@@ -179,4 +182,37 @@ fn a_hole_in_the_queue_is_counted_message_by_message() {
     let left: Vec<usize> =
         (0..60).filter(|number| !(3..5).contains(number) && !(16..32).contains(number)).collect();
     assert_eq!(what_is_left(&reader, 60), (left, 18));
+}
+
+/// Bodies of the selected records, and how many were left out.
+fn select(reader: &StoreReader, selection: Selection) -> Result<(Vec<String>, u64), ScanError> {
+    let selected = Selected::new(reader, selection).unwrap();
+    let mut scan = SelectedScan::new(selected, Columns::default(), BatchLimits::default(), None);
+    let mut batches = Vec::new();
+    loop {
+        match scan.step()? {
+            Step::Batch(batch) => batches.push(batch),
+            Step::More => {}
+            Step::End => return Ok((bodies(&batches), scan.left_out())),
+        }
+    }
+}
+
+#[test]
+fn selected_bodies_that_do_not_decompress_are_errors_or_skipped_with_damage() {
+    let mut folder = Folder::new();
+    folder.push(&Sent { body: b"first", ..Sent::default() });
+    folder.push(&Sent { body: b"not zlib", sys_flag: sys_flag::COMPRESSED, ..Sent::default() });
+    folder.push(&Sent { body: b"last", ..Sent::default() });
+    let reader = folder.write(0, 0);
+    for topics in [vec![TOPIC.to_owned()], vec![]] {
+        let strict = Selection { topics, ..Selection::default() };
+        let error = select(&reader, strict.clone()).unwrap_err();
+        assert!(
+            error.to_string().starts_with("cannot decompress the body of message 1 of flights-0 ("),
+            "{error}"
+        );
+        let (left, left_out) = select(&reader, Selection { skips_damage: true, ..strict }).unwrap();
+        assert_eq!((left, left_out), (vec!["first".to_owned(), "last".to_owned()], 1));
+    }
 }
