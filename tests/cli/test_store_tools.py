@@ -404,15 +404,17 @@ def test_a_bad_line_is_named_and_the_lines_before_it_are_imported(command, tmp_p
     assert [topic.messages for topic in store.stat(target).topics] == [1]
 
 
-def test_lines_of_system_topics_are_passed_over(command, tmp_path: Path):
+def test_lines_of_system_topics_are_passed_over_and_impossible_queues_rejected(command, tmp_path: Path):
     lines, target = tmp_path / "lines.jsonl", tmp_path / "new"
     rows = [
         {"topic": "t", "body": "good"},
         {"topic": "SCHEDULE_TOPIC_XXXX", "body": "delivered"},
         {"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC", "body": "0,"},
+        {"topic": "t", "body": "nowhere", "queue_id": 2_000_000_000},
     ]
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = command("store", "import", str(lines), str(target), "--json")
+    result = command("store", "import", str(lines), str(target), "--json", code=11)
     report = json.loads(result.stdout)
-    assert (report["messages"], report["passed_over"], report["rejected"]) == (1, 2, 0)
+    assert (report["messages"], report["passed_over"], report["rejected"]) == (1, 2, 1)
+    assert report["rejections"] == ["row 4: queue_id exceeds the maximum 16383: 2000000000"]
     assert [topic.messages for topic in store.stat(target).topics] == [1]

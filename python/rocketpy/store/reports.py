@@ -308,6 +308,6 @@ class TransferReport:
     new_topics: tuple[str, ...] = ()
     """Topics added to the table of topics."""
     rejected: int = 0
-    """Number of messages that the store cannot take, for their size or topic, and that were skipped."""
+    """Number of messages that the store cannot take, for their size, topic or queue, and that were skipped."""
     rejections: tuple[str, ...] = ()
     """The first 100 of them by name, each with the reason."""

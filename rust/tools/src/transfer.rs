@@ -48,7 +48,7 @@ pub struct TransferReport {
     pub left_out: u64,
     /// Topics that were added to the table of topics.
     pub new_topics: Vec<String>,
-    /// Messages that the store cannot take, for their size or topic, and that were skipped.
+    /// Messages that the store cannot take, for their size, topic or queue, and that were skipped.
     pub rejected: u64,
     /// The first 100 of them by name, each with the reason.
     pub rejections: Vec<String>,
@@ -124,6 +124,11 @@ impl Transfer {
             self.report.passed_over += 1;
             return Ok(());
         }
+        if record.queue_id >= MOST_QUEUES {
+            let cause = format!("queue_id exceeds the maximum {}: {}", MOST_QUEUES - 1, record.queue_id);
+            self.reject(&name(), &cause);
+            return Ok(());
+        }
         if !self.store(record, name)? {
             return Ok(());
         }
@@ -151,14 +156,18 @@ impl Transfer {
                     | AppendError::DispatchBehind { .. },
                 ) if started.elapsed() < PATIENCE => {}
                 Err(cause) if cause.rejects_message() => {
-                    self.report.rejected += 1;
-                    if self.report.rejections.len() < MOST_REJECTIONS {
-                        self.report.rejections.push(format!("{}: {cause}", name()));
-                    }
+                    self.reject(&name(), &cause.to_string());
                     return Ok(false);
                 }
                 Err(cause) => return Err(refused(cause)),
             }
+        }
+    }
+
+    fn reject(&mut self, name: &str, cause: &str) {
+        self.report.rejected += 1;
+        if self.report.rejections.len() < MOST_REJECTIONS {
+            self.report.rejections.push(format!("{name}: {cause}"));
         }
     }
 

@@ -146,3 +146,21 @@ fn records_that_are_not_messages_of_users_are_not_imported() {
     assert_eq!(report.new_topics, ["a"]);
     assert_eq!(StoreReader::open(&root).unwrap().topic_names().unwrap(), ["a"]);
 }
+
+#[test]
+fn queue_ids_that_no_topic_can_have_are_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let mut transfer = Transfer::make(&root, None, None).unwrap();
+    for queue_id in [16_383, 16_384, u32::MAX] {
+        transfer.append(&record("a", queue_id, b"x"), || format!("row of {queue_id}")).unwrap();
+    }
+    let report = transfer.finish(None).unwrap();
+    assert_eq!((report.messages, report.rejected), (1, 2));
+    let expected =
+        [16_384, u32::MAX].map(|id| format!("row of {id}: queue_id exceeds the maximum 16383: {id}"));
+    assert_eq!(report.rejections, expected);
+    let table = RealDisk.read(&root.join("config/topics.json"), 10_000).unwrap();
+    let table: serde_json::Value = serde_json::from_slice(&table).unwrap();
+    assert_eq!(table["topicConfigTable"]["a"]["readQueueNums"], 16_384);
+}
