@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
+use rocketpy_protocol::disk::ConsumeQueueEntry;
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::files::{DelayTables, Keys, LogFiles, QueueFiles, counts_in_queue, position, tags_code};
+use rocketpy_store::files::{
+    DelayTables, Keys, LogFiles, NumberedFile, QueueFiles, counts_in_queue, position, tags_code,
+};
 use rocketpy_store::reader::{QueueEntry, ReadError, StoreReader};
 use rocketpy_store::{DelayLevels, StoreError};
 
@@ -14,6 +17,7 @@ use crate::report::{Problem, ProblemKind, VerifyReport};
 /// Maximum number of entries that all queues read ahead together, and the minimum for one queue.
 const ENTRIES_AHEAD: u64 = 1 << 18;
 const FEWEST_ENTRIES: u64 = 64;
+const ENTRY_BYTES: u64 = ConsumeQueueEntry::BYTES as u64;
 
 /// One queue, read in step with the log.
 pub(crate) struct Cursor<D: Disk> {
@@ -132,6 +136,22 @@ impl<D: Disk> Queues<D> {
         self.cursors.iter_mut().map(|cursor| &mut cursor.queue)
     }
 
+    /// Notes files that prevent a start of a server.
+    pub(crate) fn note_bad_files(&self, report: &mut VerifyReport) {
+        let queues = || self.cursors.iter().map(|cursor| &cursor.queue);
+        let usual =
+            usual_file_size(queues().flat_map(|queue| queue.files.files()).map(|file| file.size_bytes));
+        for queue in queues() {
+            for file in queue.files.files() {
+                let Some((found, expected)) = bad_file(file, usual) else { continue };
+                let path = queue.files.path_of(file.start);
+                let problem = Problem::new(ProblemKind::BadFile, path, file.size_bytes, found, expected);
+                let first = QueueOffset(file.start / ENTRY_BYTES);
+                report.note(problem.of_queue(&queue.topic, queue.queue_id, first));
+            }
+        }
+    }
+
     /// Compares the entry of a record; records come in the order of the log.
     pub(crate) fn check(
         &mut self,
@@ -198,6 +218,32 @@ impl<D: Disk> Queues<D> {
     }
 }
 
+/// The size that most queue files have, the larger of two with the same number of files: a truncated file is smaller. `None` if
+/// no file consists of whole entries.
+pub(crate) fn usual_file_size(sizes: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let mut counts = BTreeMap::<u64, u64>::new();
+    for size in sizes.into_iter().filter(|&size| size > 0 && size.is_multiple_of(ENTRY_BYTES)) {
+        *counts.entry(size).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|&(size, files)| (files, size)).map(|(size, _)| size)
+}
+
+/// What is wrong with the size or the start of a queue file, and what was expected.
+fn bad_file(file: &NumberedFile, usual: Option<u64>) -> Option<(String, String)> {
+    let found = format!("{} bytes", file.size_bytes);
+    match usual {
+        _ if file.size_bytes == 0 => None, // its creation was interrupted: the next start removes it
+        None => Some((found, format!("a multiple of {ENTRY_BYTES} bytes"))),
+        Some(usual) if file.size_bytes != usual => {
+            Some((found, format!("{usual} bytes, as most files of queues")))
+        }
+        Some(usual) if !file.start.is_multiple_of(usual) => {
+            Some((format!("a file that starts at {}", file.start), format!("a multiple of {usual}")))
+        }
+        Some(_) => None,
+    }
+}
+
 fn without_record<D: Disk>(cursor: &mut Cursor<D>, entry: &QueueEntry) -> Result<Problem, ReadError> {
     let at = entry.physical_offset;
     let found = format!("it leads to {at}, where no sound record of the queue begins");
@@ -230,4 +276,26 @@ fn compare<D: Disk>(
     let differs = cursor.problem(ProblemKind::EntryDiffers, number, text(found), text(expected))?;
     report.note(differs.in_log(view.physical_offset));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_file_size_is_the_most_frequent_one_and_the_larger_of_two() {
+        assert_eq!(usual_file_size([]), None);
+        assert_eq!(usual_file_size([0, 1_888_803]), None, "unfinished and truncated");
+        assert_eq!(usual_file_size([2_000_000, 6_000_000]), Some(6_000_000));
+        assert_eq!(usual_file_size([2000, 6_000_000, 2000, 1_888_803, 1_888_803, 1_888_803]), Some(2000));
+    }
+
+    #[test]
+    fn queue_files_start_at_multiples_of_their_size() {
+        let file = |start, size_bytes| NumberedFile { start, size_bytes, modified_at_ms: 0 };
+        assert_eq!(bad_file(&file(4000, 2000), Some(2000)), None);
+        assert_eq!(bad_file(&file(4000, 0), Some(2000)), None);
+        assert!(bad_file(&file(20, 2000), Some(2000)).is_some());
+        assert!(bad_file(&file(0, 1_888_803), None).is_some());
+    }
 }

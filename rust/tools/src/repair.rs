@@ -168,6 +168,9 @@ fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<
             ProblemKind::IncompleteQueues | ProblemKind::EntryDiffers | ProblemKind::RecordWithoutEntry => {
                 return Some(format!("found {}, expected {}", problem.found, problem.expected));
             }
+            ProblemKind::BadFile if problem.topic.is_some() => {
+                return Some(format!("found {}, expected {}", problem.found, problem.expected));
+            }
             _ => continue,
         }
         let at = problem.physical_offset.unwrap_or_default();

@@ -8,13 +8,14 @@ use std::time::Duration;
 use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::files::{DelayTables, counts_in_queue, log_dirs};
+use rocketpy_store::files::{DelayTables, StreamFiles, counts_in_queue, log_dirs};
 use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::{AppendError, DelayLevels, NewRecord, Store, StoreConfig};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::config_file::{ConfigFile, Main, beside, parse};
+use crate::queues::usual_file_size;
 use crate::repair::FILLER_TOPIC;
 use crate::{Selected, ToolError, WaitingCounts, Watch};
 
@@ -306,20 +307,22 @@ fn has_queues(root: &Path) -> Result<bool, EnvError> {
 /// The size of an index file does not determine how many slots and entries it has. Our checkpoint states them. If
 /// another program wrote last with other numbers than the defaults, the index is rebuilt.
 fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<bool, ToolError> {
-    let mut log = reader.open_log()?;
+    let log = reader.open_log()?;
     let Some(log_file) = log.files.files().first() else { return Ok(false) };
     config.commit_log_file_size = log_file.size_bytes;
     if let Some(index) = log.condition.mark.and_then(|mark| mark.index) {
         (config.index_slots, config.index_entries) = (index.geometry.slots, index.geometry.entries);
     }
+    let mut sizes = Vec::new();
     for topic in reader.topic_names()? {
         for queue_id in reader.queue_ids(&topic)? {
-            let queue = reader.open_queue(&topic, queue_id, &mut log)?;
-            if let Some(file) = queue.files.files().first() {
-                config.consume_queue_file_size = file.size_bytes;
-                return Ok(true);
-            }
+            let dir = reader.queues_dir().join(&topic).join(queue_id.to_string());
+            let files = StreamFiles::list_all(Arc::clone(reader.disk()), vec![dir])?;
+            sizes.extend(files.files().iter().map(|file| file.size_bytes));
         }
+    }
+    if let Some(size_bytes) = usual_file_size(sizes) {
+        config.consume_queue_file_size = size_bytes;
     }
     Ok(true)
 }

@@ -51,6 +51,7 @@ pub(crate) fn examine<D: Disk>(
     note_late_start(reader, log.start(), &mut report)?;
     note_bad_checkpoint(reader, &condition, &mut report);
     let mut queues = Queues::open(reader, &mut log)?;
+    queues.note_bad_files(&mut report);
     let covered = covered(&mut queues)?;
     queues.entered_to = match (condition.is_dirty, condition.mark) {
         (false, _) => PhysicalOffset::MAX,

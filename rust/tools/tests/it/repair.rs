@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
@@ -236,5 +236,29 @@ fn damage_over_the_durable_mark_is_mended_with_the_checkpoint() {
         let is_put_aside = |action: &RepairAction| matches!(action, RepairAction::DropCheckpoint { .. });
         assert!(actions.iter().any(is_put_aside), "{actions:#?}");
         RealDisk.remove_dir_all(&config.root).unwrap();
+    }
+}
+
+#[test]
+fn queue_files_of_another_size_are_reported_and_the_queues_put_aside() {
+    for size_bytes in [1000, 990, 2020] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = closed(dir.path(), 60);
+        let before = records(dir.path());
+        let path = dir.path().join("consumequeue/a/0/00000000000000000000");
+        RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(size_bytes).unwrap();
+        assert!(matches!(Store::open(config.clone()), Err(StoreError::WrongFileSize { .. })));
+        let report = tools::verify(&StoreReader::open(dir.path()).unwrap(), &mut go_on).unwrap();
+        let [problem] = &report.problems[..] else { panic!("{report:#?}") };
+        assert_eq!((problem.kind, &problem.path), (ProblemKind::BadFile, &path));
+        let texts = (format!("{size_bytes} bytes"), "2000 bytes, as most files of queues".to_owned());
+        assert_eq!((&problem.found, &problem.expected), (&texts.0, &texts.1));
+        let actions = repaired(&config, &before, &[]);
+        let rebuilds = [RepairAction::RebuildQueues {
+            path: dir.path().join("consumequeue"),
+            reason: format!("found {}, expected {}", texts.0, texts.1),
+        }];
+        assert!(matches!(actions[0], RepairAction::DropCheckpoint { .. }), "{actions:#?}");
+        assert_eq!(actions[1..], rebuilds);
     }
 }

@@ -1,5 +1,6 @@
 //! Messages go into stores whose logs lie elsewhere, and whose files have sizes of their own.
 
+use rocketpy_env::{DiskFile, OpenMode};
 use rocketpy_model::system;
 use rocketpy_store::reader::ReadError;
 use rocketpy_tools::{Transfer, facts};
@@ -163,4 +164,17 @@ fn queue_ids_that_no_topic_can_have_are_rejected() {
     let table = RealDisk.read(&root.join("config/topics.json"), 10_000).unwrap();
     let table: serde_json::Value = serde_json::from_slice(&table).unwrap();
     assert_eq!(table["topicConfigTable"]["a"]["readQueueNums"], 16_384);
+}
+
+#[test]
+fn import_into_a_store_with_a_truncated_queue_file_names_that_file() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path(), 60);
+    let cut = dir.path().join("consumequeue/a/0/00000000000000000000");
+    RealDisk.open_file(&cut, OpenMode::Write).unwrap().set_len(1000).unwrap();
+    let error = Transfer::open(dir.path(), None, None).err().unwrap();
+    let ToolError::Store(StoreError::WrongFileSize { path, expected_bytes, .. }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!((path, expected_bytes), (cut, 2000));
 }
