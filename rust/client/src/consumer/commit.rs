@@ -149,16 +149,19 @@ impl Member {
 
     /// Commits for queues that this member lost or only keeps, in the turn of the caller. The next member continues from there, unless
     /// it has already committed more: this member may notice the loss late. A broker whose offset is below what this member committed
-    /// has lost the last commits, or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
+    /// has lost the last commits, or the end of the queue. Then this member commits nothing, so that the next member skips nothing. Nor
+    /// does it for a topic that was created again.
     async fn commit_lost(self: &Arc<Self>, mut lost: Vec<Lost>) -> Result<(), ClientError> {
         lost.retain(|lost| lost.to_commit().is_some());
-        let (stored, asked) = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
+        let furthest = |lost: &Lost| Some((lost.queue.clone(), lost.settled.max(lost.committed)?));
+        let (here, probed) = self.without_moved(lost.iter().filter_map(furthest).collect()).await;
+        let (stored, asked) = self.stored(here.into_iter()).await;
         let offset = |lost: Lost| {
             let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);
             let is_behind = lost.committed < stored && stored < Some(settled);
             (stored == lost.committed || is_behind).then_some((lost.queue, settled))
         };
-        asked.and(self.send(lost.into_iter().filter_map(offset).collect()).await)
+        probed.and(asked).and(self.send(lost.into_iter().filter_map(offset).collect()).await)
     }
 
     async fn commit_lost_or_warn(self: &Arc<Self>, lost: Vec<Lost>) {
@@ -186,17 +189,20 @@ impl Member {
         self.of_each(queues, ask).await
     }
 
-    /// The queues in which the broker does not move this member, as it would in a topic that was created again. Asks with a pull: a query of
-    /// the stored offset would tell the broker that this member knows the later topic, and its offsets would count there.
+    /// The queues in which the broker does not move this member, as it would in a topic that was created again. Asks with a pull at the
+    /// furthest offset that the member has: a query of the stored offset would tell the broker that this member knows the later topic, and
+    /// its offsets would count there.
     async fn without_moved(
         self: &Arc<Self>,
-        queues: impl Iterator<Item = Arc<MessageQueue>>,
-    ) -> BTreeSet<Arc<MessageQueue>> {
-        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
-            Ok(member.commits.local.is_none() && pull::is_moved(&member, &queue).await?)
+        furthest: BTreeMap<Arc<MessageQueue>, QueueOffset>,
+    ) -> (BTreeSet<Arc<MessageQueue>>, Result<(), ClientError>) {
+        let queues: Vec<_> = furthest.keys().cloned().collect();
+        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| {
+            let offset = furthest[&queue];
+            async move { Ok(member.commits.local.is_none() && pull::is_moved(&member, &queue, offset).await?) }
         };
-        let (moved, _) = self.of_each(queues, ask).await;
-        moved.into_iter().filter(|(_, is_moved)| !is_moved).map(|(queue, _)| queue).collect()
+        let (moved, asked) = self.of_each(queues.into_iter(), ask).await;
+        (moved.into_iter().filter(|(_, is_moved)| !is_moved).map(|(queue, _)| queue).collect(), asked)
     }
 
     /// The ends of queues. A queue whose broker does not answer is left out, and its error returned.
@@ -368,7 +374,12 @@ pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) 
     let topics: BTreeSet<_> =
         subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();
     offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
-    let here = member.without_moved(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    let furthest = {
+        let state = member.state.lock();
+        let of = |(queue, _): &(Arc<MessageQueue>, _)| Some((queue.clone(), state.furthest(queue)?));
+        offsets.iter().filter_map(of).collect()
+    };
+    let (here, _) = member.without_moved(furthest).await;
     let (stored, _) = member.stored(here.into_iter()).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
     let (ends, _) = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;

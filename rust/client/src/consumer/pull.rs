@@ -304,13 +304,16 @@ async fn ask(
     Ok((address.to_owned(), answer))
 }
 
-/// Whether the broker moves this member to another offset. Pulls at the furthest offset that the member has: an earlier one would tell the
-/// broker that the member has gone back. A member that is moved goes there: of a reset of the group the broker reports only once.
-pub(super) async fn is_moved(member: &Member, queue: &Arc<MessageQueue>) -> Result<bool, ClientError> {
+/// Whether the broker moves this member away from `offset`, the furthest that it has of the queue: an earlier one would tell the broker
+/// that the member has gone back. A member that is moved goes there: of a reset of the group the broker reports only once.
+pub(super) async fn is_moved(
+    member: &Member,
+    queue: &Arc<MessageQueue>,
+    offset: QueueOffset,
+) -> Result<bool, ClientError> {
     let mut subscriptions = member.subscriptions.iter();
     let subscription = subscriptions.find(|subscription| *subscription.topic == *queue.topic);
-    let furthest = member.state.lock().furthest(queue);
-    let (Some(subscription), Some(offset)) = (subscription, furthest) else { return Ok(false) };
+    let Some(subscription) = subscription else { return Ok(false) };
     let timeout = member.client.api().timeout();
     let asked = Asked { offset, broker_id: 0, max_messages: 1, max_bytes: 1, suspend_ms: None, timeout };
     let (address, answer) = ask(member, subscription, queue, asked).await?;

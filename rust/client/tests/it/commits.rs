@@ -430,6 +430,27 @@ async fn read_ten(peer: &Peer, done: usize) -> PullConsumer {
 }
 
 #[tokio::test]
+async fn a_lost_queue_of_an_earlier_topic_is_not_committed() {
+    let peer = begun(1);
+    let consumer = read_ten(&peer, 4).await;
+    let pulls = peer.seen(request::LITE_PULL_MESSAGE).len();
+    peer.script(move |command| match command.code {
+        request::LITE_PULL_MESSAGE => {
+            let moved = with(status(response::PULL_OFFSET_MOVED, "moved"), "nextBeginOffset", "0");
+            let moved = with(with(moved, "minOffset", "0"), "maxOffset", "500");
+            Act::Answer(with(moved, "suggestWhichBrokerId", "0"))
+        }
+        request::QUERY_CONSUMER_OFFSET => Act::Answer(with(ok(), "offset", "0")),
+        _ => Act::Default,
+    });
+    let me = consumer.client().client_id().to_owned();
+    rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    peer.wait_for(request::LITE_PULL_MESSAGE, pulls + 1).await;
+    consumer.close().await.unwrap();
+    assert!(committed_offsets(&peer).is_empty(), "{:?}", committed_offsets(&peer));
+}
+
+#[tokio::test]
 async fn a_loss_noticed_late_does_not_lower_the_next_members_commit() {
     let peer = begun(1);
     let consumer = read_ten(&peer, 4).await;
