@@ -275,27 +275,6 @@ def test_other_calls(rocketpy_server, rocketpy_topic):
     asyncio.run(main())
 
 
-def test_cancelled_requests_free_their_places(rocketpy_server, rocketpy_topic):
-    async def is_full(sending: AsyncProducer) -> bool:
-        with pytest.raises(rocketpy.RequestTimeoutError) as error:
-            await sending.request(Message(rocketpy_topic, b"one more"), timeout=0.05)
-        return "wait for their replies already" in str(error.value)
-
-    async def fill_and_cancel():
-        async with producer(rocketpy_server) as sending:
-            asking = [sending.request(Message(rocketpy_topic, b"tea?"), timeout=3600) for _ in range(17_000)]
-            asked = [asyncio.create_task(request) for request in asking]
-            while not await is_full(sending):
-                pass
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-            while await is_full(sending):
-                pass
-
-    asyncio.run(asyncio.wait_for(fill_and_cancel(), 60))
-
-
 def test_errors_come_as_from_the_twins(rocketpy_server, rocketpy_topic):
     async def main():
         with pytest.raises(rocketpy.TopicNotFoundError):

@@ -157,11 +157,7 @@ class AsyncProducer(AsyncClosing):
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> ReceivedMessage:
-        """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`.
-
-        Raises:
-            asyncio.CancelledError: The task was cancelled and no longer waits for the reply. The message may be sent.
-        """
+        """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         return await later(self._native().request, message, queue, timeout, msg_id)

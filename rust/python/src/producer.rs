@@ -136,7 +136,7 @@ impl PyProducer {
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
         let (producer, message) = (running.producer.clone(), message.get().share());
         let asked = async move { producer.request(&message, options).await };
-        running.caller.answer_while_awaited(py, &running.runtime, asked, |py, reply| {
+        running.caller.answer_apart(py, &running.runtime, asked, |py, reply| {
             let (record, queue) = reply.into_parts();
             Ok(Py::new(py, ReceivedMessage::new(record, Origin::new(queue)))?.into_any())
         })

@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use rocketpy_client::{Producer, SendOptions};
 use rocketpy_model::Message;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use super::answer::{Answer, Make};
 use super::arrivals::{Arrivals, Promise};
@@ -27,17 +26,6 @@ enum Start {
     Here,
     /// Not in a thread that holds the interpreter lock or an event loop.
     Apart,
-    /// The same, until nobody waits for it.
-    ApartWhileAwaited,
-}
-
-/// Ends a task when it is dropped.
-struct EndsTask(AbortHandle);
-
-impl Drop for EndsTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Caller {
@@ -68,18 +56,6 @@ impl Caller {
         self.begin(py, runtime, Start::Apart, call, convert)
     }
 
-    /// As [`answer_apart`](Self::answer_apart), but the call ends when the one who waits is cancelled: a call that waits long for its
-    /// answer would keep its place until its timeout.
-    pub(crate) fn answer_while_awaited<'py, T: Send + 'static, E: Raise + Send + 'static>(
-        &self,
-        py: Python<'py>,
-        runtime: &Handle,
-        call: impl Future<Output = Result<T, E>> + Send + 'static,
-        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.begin(py, runtime, Start::ApartWhileAwaited, call, convert)
-    }
-
     fn begin<'py, T: Send + 'static, E: Raise + Send + 'static>(
         &self,
         py: Python<'py>,
@@ -91,7 +67,7 @@ impl Caller {
         let Self::Loop(arrivals) = self else {
             let answer = match start {
                 Start::Here => wait(py, runtime, call),
-                Start::Apart | Start::ApartWhileAwaited => wait_detached(py, runtime, call),
+                Start::Apart => wait_detached(py, runtime, call),
             };
             return convert(py, answer?.map_err(raise)?).map(|object| object.into_bound(py));
         };
@@ -101,11 +77,9 @@ impl Caller {
         let shared = arrivals.get().shared();
         let answer = match start {
             Start::Here => Answer::of_work(py, shared, Box::pin(async move { make(call.await) })),
-            Start::Apart | Start::ApartWhileAwaited => {
+            Start::Apart => {
                 let task = runtime.spawn(call);
-                let ends = (start == Start::ApartWhileAwaited).then(|| EndsTask(task.abort_handle()));
                 let work = async move {
-                    let _ends = ends;
                     make(task.await.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic())))
                 };
                 Answer::of_work(py, shared, Box::pin(work))
