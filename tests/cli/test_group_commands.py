@@ -6,6 +6,8 @@ import signal
 import uuid
 from pathlib import Path
 
+import pytest
+
 from rocketpy import Consumer, Message, Producer
 from waiting import wait_until
 
@@ -53,6 +55,26 @@ def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rock
     ]
     assert len(lines) == 1, lines
     assert json.loads(rocketpy("group", "describe", group, "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("delete", "{}", "--yes"), "stop the members first: `rocketpy group describe GROUP` shows them"),
+        (("clone", "{other}", "{}"), "add force=True (--force): their next commits replace the copied offsets"),
+        (("reset", "{}", "--topic", "{topic}", "--to", "latest"), "force a reset (--force, force=True)"),
+    ],
+)
+def test_hint_for_a_group_with_live_members_suits_the_command(rocketpy, server, topic: str, arguments, hint):
+    group, other = f"group-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("group", "create", other)
+    with Consumer(group, topic, name_servers=server.name_server) as consumer:
+        wait_until(consumer.assignment, "the member has its queues")
+        refused = rocketpy("group", *(one.format(group, other=other, topic=topic) for one in arguments), code=7).stderr
+        error, last = refused.splitlines()
+        assert f"has 1 live members: {group}" in error
+        assert hint in last
+        assert ("--force" in last) == (arguments[0] != "delete")
 
 
 def test_the_producers_of_a_group_are_shown(rocketpy, server, topic: str):

@@ -194,8 +194,8 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 
 READ_ONLY = {
-    "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "group lag",
-    "group list", "ha status", "message query", "store diff", "store dump", "store stat", "store verify",
+    "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "group describe",
+    "group lag", "group list", "ha status", "message query", "store diff", "store dump", "store stat", "store verify",
     "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
@@ -322,6 +322,44 @@ def test_each_option_key_function_and_page_of_a_hint_exists():
     page = "docs" + "/nothing.md"  # not cited: test_references checks citations
     hint = f"`rocketpy topic create x --queue-count 4`, see fileReservedTim, or {page}"
     assert unknown_names(hint) == {"--queue-count", "fileReservedTim", page}
+
+
+EVERYWHERE = {"--help", "--name-server", "--timeout"}
+"""Options that hints name for any command of a client."""
+SHARED = {
+    "consume them first, or add force=True": {"topic create"},
+    "stop the members of the target first": {"group clone"},
+    "force a reset (--force, force=True)": {"group reset"},
+    "for example --property color=red": {"dlq export", "dlq resend", "dlq show"},
+    "raise the producer's max_message_size": {"produce"},
+    "raise the limit of x bytes with max_body_bytes": {"consume", "store dump"},
+    "start it as a slave (--role slave)": {"broker"},
+    "for a slave set brokerRole=SLAVE": {"broker"},
+}
+"""Beginnings of hints outside of the modules of commands, and the commands that show them."""
+
+
+def options_of(name: str) -> set[str]:
+    command = COMMANDS[tuple(name.split())]
+    return {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+
+
+def bare_options(hint: str) -> set[str]:
+    """Options of a hint for the command that failed: those outside of command lines."""
+    return set(OPTION.findall(COMMAND_IN_TEXT.sub("", hint))) - FOREIGN - EVERYWHERE
+
+
+def test_each_command_has_the_options_that_its_shared_hints_name():
+    shared = {
+        hint: bare
+        for hint, place in HINTS.items()
+        if (bare := bare_options(hint)) and not place.startswith(("python/rocketpy/cli/", "python/rocketpy/spark/"))
+    }
+    known = {hint: names for hint in shared for part, names in SHARED.items() if part in hint}
+    assert sorted(shared) == sorted(known)
+    assert len(known) == len(SHARED)
+    missing = {(hint, name) for hint, names in known.items() for name in names if not shared[hint] <= options_of(name)}
+    assert not missing
 
 
 def test_the_table_has_the_hints_of_every_part():

@@ -255,6 +255,11 @@ def test_other_calls(rocketpy_server, rocketpy_topic):
             with pytest.raises(rocketpy.InvalidArgumentError, match="cannot recall"):
                 await sending.recall(await sending.send(Message(rocketpy_topic, b"plain")))
             queue = (await take_messages(member, 1))[0].queue
+            delivered = await sending.send(Message(rocketpy_topic, b"soon", delay=0.1))
+            await take_messages(member, 1)
+            with pytest.raises(rocketpy.RefusedError) as late:
+                await sending.recall(delivered)
+            assert late.value.hint.startswith("only a message that still waits")
             member.pause(queue)
             member.resume()
             assert await member.seek(queue, "earliest") == 0

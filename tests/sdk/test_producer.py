@@ -327,8 +327,10 @@ def test_a_recalled_message_does_not_come(rocketpy_server, producer, rocketpy_to
     producer.send(Message(rocketpy_topic, b"behind", delay=6.2))
     received = read_all(rocketpy_server, rocketpy_topic, 2)
     assert sorted((one.body, one.msg_id) for one in received)[1] == (b"later", kept.msg_id)
-    with pytest.raises(rocketpy.RefusedError, match="its delivery time has passed"):
+    with pytest.raises(rocketpy.RefusedError, match="its delivery time has passed") as late:
         producer.recall(kept)
+    assert late.value.hint.startswith("only a message that still waits for its delivery time can be recalled")
+    assert late.value.__notes__ == [f"hint: {late.value.hint}"]
     plain = producer.send(Message(rocketpy_topic, b"now"))
     assert plain.recall_handle is None
     by_level = producer.send(Message(rocketpy_topic, b"level", delay_level=1))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from rocketpy.admin.dead_letter_calls import DeadLetterCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
+from rocketpy.base.hints import hinted
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import GroupConflictError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["AdminCalls"]
 
 logger = logging.getLogger("rocketpy.client")
+
+ACTIVE_HINT = "stop the members first: `rocketpy group describe GROUP` shows them"
+"""Hint for a change that a group with live members never allows."""
+COMMIT_HINT = "stop the members first, or add force=True: their next commit replaces the offset"
+CLONE_HINT = (
+    "stop the members of the target first, or add force=True (--force): their next commits replace the copied offsets"
+)
 
 BROKER_LIMIT = 64
 """Default maximum number of messages that a broker returns for one query (`maxMsgsNumBatch`)."""
@@ -230,7 +238,8 @@ class AdminCalls(DeadLetterCalls):
             GroupConflictError: The group has live members: stop them first.
             GroupNotFoundError: The group does not exist.
         """
-        await self._ask(self._native_admin().delete_group, group)
+        with hinted(GroupConflictError, hint=ACTIVE_HINT):
+            await self._ask(self._native_admin().delete_group, group)
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False
@@ -269,7 +278,8 @@ class AdminCalls(DeadLetterCalls):
             GroupConflictError: The group has live members; see `force`.
             GroupNotFoundError: The group does not exist: see `create_group`.
         """
-        await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
+        with hinted(GroupConflictError, hint=COMMIT_HINT):
+            await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False
@@ -299,7 +309,8 @@ class AdminCalls(DeadLetterCalls):
             (None, None)
             ['clone-doc']
         """
-        return await self._ask(self._native_admin().clone_offsets, source, target, topic, force)
+        with hinted(GroupConflictError, hint=CLONE_HINT):
+            return await self._ask(self._native_admin().clone_offsets, source, target, topic, force)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message of a queue."""

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, later
+from rocketpy.base.hints import hinted
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import lists_options
 from rocketpy.config import (
     PRODUCER_DEFAULTS,
     ProducerOptions,
 )
-from rocketpy.errors import PartlySentError
+from rocketpy.errors import PartlySentError, RefusedError
 from rocketpy.message import Message
-from rocketpy.producing.producer import recall_handle
+from rocketpy.producing.producer import ILLEGAL_OPERATION, RECALL_HINT, recall_handle
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
 
@@ -170,7 +171,8 @@ class AsyncProducer(AsyncClosing):
 
     async def recall(self, receipt: Receipt | str) -> None:
         """Recalls a message that waits for its delivery time, as `Producer.recall`."""
-        await later(self._native().recall, recall_handle(receipt))
+        with hinted(RefusedError, code=ILLEGAL_OPERATION, hint=RECALL_HINT):
+            await later(self._native().recall, recall_handle(receipt))
 
     async def flush(self, timeout: Duration = 30.0) -> None:
         """Waits for the outcome of every message sent before, as `Producer.flush`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from rocketpy import _rocketpy
+from rocketpy.base.hints import hinted
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
-from rocketpy.errors import InvalidArgumentError, PartlySentError
+from rocketpy.errors import InvalidArgumentError, PartlySentError, RefusedError
 from rocketpy.message import Message, Receipt
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from rocketpy.stats import ProducerStats
 
 __all__ = ["Producer"]
+
+
+ILLEGAL_OPERATION = 604
+"""Response code of a broker that recalls nothing for a handle."""
+RECALL_HINT = (
+    "only a message that still waits for its delivery time can be recalled, by its receipt or the recall_handle of that"
+)
+"""Hint for a rejected recall."""
 
 
 def recall_handle(receipt: Receipt | str) -> str:
@@ -137,7 +146,8 @@ class Producer(Closing):
             InvalidArgumentError: The message does not wait for a delivery time, or the value is not a handle.
             RefusedError: The delivery time has passed, or the broker does not recall messages (`recallMessageEnable`).
         """
-        self._native.recall(recall_handle(receipt))
+        with hinted(RefusedError, code=ILLEGAL_OPERATION, hint=RECALL_HINT):
+            self._native.recall(recall_handle(receipt))
 
     def request(
         self,
