@@ -1,6 +1,7 @@
 """Dead letters: found, shown, and sent again once."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from reading import read_all
@@ -44,6 +45,16 @@ def dead(rocketpy_server, producer, rocketpy_topic, group):
     ]
     give_up(rocketpy_server.broker, group, *sent)
     return sent
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(None, "error=None"), ("ValueError: bad", "error='ValueError: bad'"), ("x" * 500, f"error='{'x' * 100}...'")],
+)
+def test_text_of_a_dead_letter_has_its_error_cut_after_100_characters(error, shown):
+    properties = {"DLQ_REASON": "GIVEN_UP"} | ({} if error is None else {"DLQ_ERROR": error})
+    letter = rocketpy.DeadLetter("billing", SimpleNamespace(properties=properties))
+    assert f"DeadLetter(group='billing', reason='GIVEN_UP', {shown}, message=" in str(letter)
 
 
 def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketpy_topic, group):

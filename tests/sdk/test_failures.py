@@ -200,6 +200,31 @@ def test_log_of_a_transaction_that_is_left_open_has_the_type_of_the_error_only(c
     assert record.getMessage() == "transaction 7F left open for the check-back of the broker: Refused"
 
 
+def test_exception_that_leaves_a_transaction_open_says_so_in_a_note(rocketpy_server, rocketpy_topic):
+    message = rocketpy.Message(rocketpy_topic, b"text")
+
+    def work(message):
+        raise Refused("cannot book")
+
+    def check(message):
+        return rocketpy.Decision.ROLLBACK
+
+    with rocketpy_server.transaction_producer("payers", check, local=work) as producer:
+        with pytest.raises(Refused) as first, producer.transaction(message) as open_one:
+            raise Refused("cannot book")
+        with pytest.raises(Refused) as second:
+            producer.send_in_transaction(message)
+        rolled_back = producer.transaction(message)
+        rolled_back.rollback()
+        with pytest.raises(Refused) as ended, rolled_back:
+            raise Refused("cannot book")
+    (note,) = first.value.__notes__
+    assert note.startswith(f"transaction of message {open_one.receipt.msg_id} left open: the broker asks `check`")
+    assert "`rollback()` ends it" in note
+    assert "left open" in second.value.__notes__[0]
+    assert not hasattr(ended.value, "__notes__")
+
+
 class Broken:
     """A value whose conversions and comparisons raise."""
 

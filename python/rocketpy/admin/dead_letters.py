@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"]
 
 PREFIX = "%DLQ%"
+SHORT_ERROR = 100
+"""Number of characters of an error in the text of a dead letter."""
 RESENDER = "rocketpy-dead-letters"
 """Producer group that resends."""
 RESENT_FROM, ORIGIN_TOPIC, ORIGIN_ID = "rocketpyResentFrom", "rocketpyOriginTopic", "rocketpyOriginMsgId"
@@ -44,7 +46,7 @@ class DeadLetterGroup:
     """Error of the newest dead letter; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeadLetter:
     """A message that its group gave up on."""
 
@@ -74,6 +76,12 @@ class DeadLetter:
         Push consumers of RocketPy report it, unless `dead_letter_error` is False. Apache's brokers do not store it.
         """
         return self.message.properties.get("DLQ_ERROR")
+
+    def __repr__(self) -> str:
+        error = self.error
+        if error is not None and len(error) > SHORT_ERROR:
+            error = f"{error[:SHORT_ERROR]}..."
+        return f"DeadLetter(group={self.group!r}, reason={self.reason!r}, error={error!r}, message={self.message!r})"
 
     @property
     def resent_id(self) -> str:

@@ -38,6 +38,7 @@ CHECK_THREADS = 4
 """Default of `check_threads`."""
 MAX_CHECK_THREADS = 64
 """Maximum of `check_threads`."""
+LEFT_OPEN = "the broker asks `check` for the outcome; `rollback()` ends it without delivery"
 
 
 class Decision(StrEnum):
@@ -55,8 +56,8 @@ class Transaction:
     """A message that waits for the end of its transaction.
 
     In a `with` statement the end of the block commits. An exception leaves the transaction open, as the end of the
-    process does: the work may still be done, so the broker sends a check-back, and `check` decides. Only `rollback`
-    rolls back.
+    process does: the work may still be done, so the broker sends a check-back, and `check` decides. A note of the
+    exception says so. Only `rollback` rolls back.
 
     Attributes:
         receipt: Receipt of the half message.
@@ -122,10 +123,15 @@ class Transaction:
             return
         if kind is None:
             self._say(self._end or Decision.COMMIT)
-        else:
-            # The caller gets the error, whose text may have the body.
-            text = "transaction %s left open for the check-back of the broker: %s"
-            logger.info(text, printable(self.receipt.msg_id), kind.__name__)
+        elif error is not None:
+            self._note_open(error)
+
+    def _note_open(self, error: BaseException) -> None:
+        """Adds to an exception of the work that the transaction stays open."""
+        msg_id = printable(self.receipt.msg_id)
+        error.add_note(f"transaction of message {msg_id} left open: {LEFT_OPEN}")
+        # The caller gets the error, whose text may have the body.
+        logger.info("transaction %s left open for the check-back of the broker: %s", msg_id, type(error).__name__)
 
 
 class TransactionProducer(Producer):
@@ -280,11 +286,17 @@ class TransactionProducer(Producer):
                 hint="use TransactionProducer(group, check, local=...), or `with producer.transaction(message):`",
             )
         transaction = self.transaction(message, queue=queue, timeout=timeout, msg_id=msg_id)
-        decided = self._local(message)
+        try:
+            decided = self._local(message)
+        except BaseException as error:
+            transaction._note_open(error)
+            raise
         try:
             decision = Decision(decided)
         except ValueError:
-            raise TypeError(f"local must return a rocketpy.Decision, returned {decided!r}") from None
+            wrong = TypeError(f"local must return a rocketpy.Decision, returned {decided!r}")
+            transaction._note_open(wrong)
+            raise wrong from None
         if decision is Decision.COMMIT:
             transaction.commit()
         elif decision is Decision.ROLLBACK:
