@@ -18,7 +18,9 @@ def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: s
     assert 1 <= row["queues"] <= 3, "queues that hold something; the topic has 4"
     assert facts["commit_log"]["files"] >= 1
     assert facts["stopped_in_order"] is False
-    assert topic in command("store", "stat", store).stdout
+    shown = command("store", "stat", store).stdout
+    assert topic in shown
+    assert "queues with messages" in shown
 
 
 def test_dump_prints_bodies_or_json_and_chooses_by_tag(rocketpy, command, server, topic: str):

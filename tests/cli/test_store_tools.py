@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -418,3 +419,27 @@ def test_lines_of_system_topics_are_passed_over_and_impossible_queues_rejected(c
     assert (report["messages"], report["passed_over"], report["rejected"]) == (1, 2, 1)
     assert report["rejections"] == ["row 4: queue_id exceeds the maximum 16383: 2000000000"]
     assert [topic.messages for topic in store.stat(target).topics] == [1]
+
+
+def test_import_with_an_invalid_source_leaves_no_folder_behind(command, tmp_path: Path):
+    target, log = tmp_path / "new", tmp_path / "srv.log"
+    log.write_text("server started\n")
+    (tmp_path / "empty").mkdir()
+    for source, code in ((tmp_path / "nosuch", 3), (tmp_path / "empty", 3), (log, 2)):
+        result = command("store", "import", str(source), str(target), code=code)
+        assert not target.exists(), source
+    assert "hint: name a store folder, or a file of JSON lines" in result.stderr
+    with pytest.raises(InvalidArgumentError) as refused:
+        store.import_messages([{"topic": "t"}], target)
+    assert refused.value.hint == "no row is imported; correct it"
+    assert not target.exists()
+
+
+def test_transfer_names_the_folder_that_it_wrote_and_the_records_that_it_skipped(command, closed: Path, tmp_path: Path):
+    target = tmp_path / "exported.jsonl"
+    shown = command("store", "export", str(closed), str(target)).stdout
+    assert re.search(rf"store folder +{re.escape(str(target))}", shown)
+    assert re.search(r"passed over +\d+ records? that are not user messages", shown)
+    assert re.search(r"left out +0 damaged records", shown)
+    report = json.loads(command("store", "export", str(closed), str(tmp_path / "other"), "--json").stdout)
+    assert report["left_out"] == 0

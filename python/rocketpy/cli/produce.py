@@ -112,6 +112,7 @@ def produce(
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
     defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key}
     defaults |= chosen_delay(delay_level, delay, deliver_at)
+    Message(topic, b"-", **defaults)  # raises for an invalid argument, before the first line is read
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, empty = monotonic(), Empty()
     with ExitStack() as stack:
@@ -188,7 +189,7 @@ def send_all(
                 is_new = False
                 output.STDERR.print(f"topic {topic} did not exist: the first message created it", markup=False)
     except RocketPyError:
-        output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
+        output.STDERR.print(f"{output.counted(sent, 'message')} sent before the error")
         raise
     except KeyboardInterrupt:
         more = f", and perhaps some of {under_way:,} more" if under_way else ""

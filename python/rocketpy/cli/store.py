@@ -34,14 +34,20 @@ To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored bef
 
 
 def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Show the contents of a store: files, durability marks, topics, queues, messages, ages and missing files."""
+    """Show the contents of a store: files, durability marks, topics, queues, messages, ages and missing files.
+
+    Topics and queues without messages are not listed or counted: a store folder has no files for them.
+    """
     facts = store.stat(folder, commit_log=commit_log)
     logs, queues = files(facts.log.folders), files([folder / "consumequeue"])
     if as_json:
         output.show_one(as_object(facts, logs, queues), as_json=True)
         return
     output.show_one(as_text(facts, logs, queues), as_json=False)
-    rows = [topic_row(topic) for topic in facts.topics]
+    rows = [
+        {"queues_with_messages" if name == "queues" else name: value for name, value in topic_row(topic).items()}
+        for topic in facts.topics
+    ]
     output.show(rows, as_json=False, empty="no messages")
 
 

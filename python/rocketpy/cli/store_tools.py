@@ -206,7 +206,10 @@ def record_text(record: store.DiffRecord) -> str:
 
 def export_messages(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder of the store.")],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the new store: new or empty.")],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="DST", help="Folder of the new store, also if its name ends in .jsonl: new or empty."),
+    ],
     topic: Topics = None,
     queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
     start: From = None,
@@ -216,7 +219,7 @@ def export_messages(
     target_commit_log: TargetLog = None,
     as_json: Json = False,
 ) -> None:
-    """Copy messages into a new store. For JSON lines or Parquet, use `store dump --format`."""
+    """Copy messages into a new store folder. For a file of JSON lines or Parquet, use `store dump --format`."""
     with bar("exporting") as on_progress:
         report = store.export_messages(
             source,
@@ -230,7 +233,7 @@ def export_messages(
             target_commit_log=target_commit_log,
             on_progress=on_progress,
         )
-    output.show_one(output.plain(report), as_json=as_json)
+    show_transfer(report, target, as_json=as_json)
     output.check_rejected("message", report.rejections, report.rejected)
 
 
@@ -262,8 +265,25 @@ def import_messages(
         wanted = set(topic or ())
         rows = (row for row in json_lines(source) if not wanted or row.get("topic") in wanted)
         report = store.import_messages(rows, target, target_commit_log=target_commit_log)
-    output.show_one(output.plain(report), as_json=as_json)
+    show_transfer(report, target, as_json=as_json)
     output.check_rejected("message", report.rejections, report.rejected)
+
+
+def show_transfer(report: store.TransferReport, target: Path, *, as_json: bool) -> None:
+    """Shows the result of an export or import, and the store folder that it wrote."""
+    facts = output.plain(report)
+    if not as_json:
+        facts = {"store_folder": str(target)} | facts
+        facts["passed_over"] = f"{output.counted(report.passed_over, 'record')} that are not user messages"
+        facts["left_out"] = output.counted(report.left_out, "damaged record")
+    output.show_one(facts, as_json=as_json)
+
+
+SOURCE_HINT = (
+    "name a store folder, or a file of JSON lines as `rocketpy store dump FOLDER --format jsonl` prints them; "
+    "lines before an invalid line are imported"
+)
+"""Hint for an invalid source of an import."""
 
 
 def json_lines(source: Path) -> Iterator[dict[str, Any]]:
@@ -276,7 +296,9 @@ def json_lines(source: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested too deeply
-                raise CommandError(f"line {number} of {source} is not JSON: {error}", ExitCode.USAGE) from None
+                raise CommandError(
+                    f"line {number} of {source} is not JSON: {error}", ExitCode.USAGE, SOURCE_HINT
+                ) from None
             if not isinstance(row, dict):
-                raise CommandError(f"line {number} of {source} is not an object", ExitCode.USAGE)
+                raise CommandError(f"line {number} of {source} is not an object", ExitCode.USAGE, SOURCE_HINT)
             yield row

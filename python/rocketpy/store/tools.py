@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 from datetime import datetime
 from pathlib import Path
@@ -441,7 +442,7 @@ def import_messages(
             `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at` (or `born_at_ms`), `flag`,
             `born_host`, `reconsume_times`.
             Rows of system topics are passed over and counted.
-        target: Folder of the store; created if missing.
+        target: Folder of the store; created if missing, after the first row is checked.
         topics: Restricts the import from a store to these topics.
         fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
         commit_log: Folder of the source's log, if it is not in the source folder.
@@ -469,14 +470,13 @@ def import_messages(
             False,
         )
         return _transfer(chosen, transfer, on_progress)
+    rows = _messages(source)
+    first = list(itertools.islice(rows, 1))  # an invalid source leaves no new folder behind
     transfer = _rocketpy.StoreTransfer(path_text("target", target), _optional(target_commit_log), None, None, False)
     gathered: list[ImportedMessage] = []
     try:
-        for number, row in enumerate(source, 1):
-            try:
-                gathered.append(_message(row, number))
-            except RecursionError:
-                raise _bad_row(number, "is nested too deeply") from None
+        for row in itertools.chain(first, rows):
+            gathered.append(row)
             if len(gathered) == ROWS_AT_ONCE:
                 transfer.append(gathered)
                 gathered = []
@@ -501,6 +501,15 @@ def _transfer(
     finally:
         report = transfer.finish()
     return report
+
+
+def _messages(rows: Iterable[Mapping[str, Any]]) -> Iterator[ImportedMessage]:
+    for number, row in enumerate(rows, 1):
+        try:
+            message = _message(row, number)
+        except RecursionError:
+            raise _bad_row(number, "is nested too deeply") from None
+        yield message
 
 
 def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
@@ -551,7 +560,8 @@ def _integer(row: Mapping[str, Any], number: int, field: str, least: int, most: 
 
 
 def _bad_row(number: int, what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"row {number} {what}", hint="the rows before it are imported; continue with that row")
+    hint = "the rows before it are imported; continue with that row" if number > 1 else "no row is imported; correct it"
+    return InvalidArgumentError(f"row {number} {what}", hint=hint)
 
 
 def _optional(path: Folder | None) -> str | None:
