@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,32 @@ def test_the_environment_that_the_readme_activates_has_the_command(pytestconfig:
     script = f"{line.replace('.venv', sys.prefix)} && rocketpy --version && python -c 'import rocketpy'"
     printed = run(["sh", "-ec", script], tmp_path, {"PATH": os.defpath})
     assert printed.startswith("rocketpy ")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-hour.md"])
+def test_the_pip_line_of_a_page_takes_the_wheel_with_its_extras(
+    pytestconfig: pytest.Config, tmp_path: Path, environment, page: str
+):
+    (line,) = re.findall(r"^pip install .*\.whl.*$", (pytestconfig.rootpath / page).read_text(), re.MULTILINE)
+    wheels = tmp_path / "target" / "wheels"
+    wheels.mkdir(parents=True)
+    with zipfile.ZipFile(wheels / "rocketpy_mq-0.0.1-py3-none-any.whl", "w") as wheel:
+        extras = "".join(f"Provides-Extra: {extra}\n" for extra in ("arrow", "pandas"))
+        facts = {
+            "METADATA": f"Metadata-Version: 2.1\nName: rocketpy-mq\nVersion: 0.0.1\n{extras}",
+            "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }
+        for name, text in facts.items():
+            wheel.writestr(f"rocketpy_mq-0.0.1.dist-info/{name}", text)
+    dry = {
+        **environment,
+        "PIP_DRY_RUN": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_IGNORE_INSTALLED": "1",
+        "PYTHONWARNINGS": "default",
+    }
+    assert "Would install rocketpy-mq-0.0.1" in run(["bash", "-ec", line], tmp_path, dry)
 
 
 def pause() -> None:
