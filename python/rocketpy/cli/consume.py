@@ -26,6 +26,7 @@ from rocketpy import (
     ReceivedMessage,
     RocketPyError,
     Start,
+    TopicNotFoundError,
 )
 from rocketpy.base.clock import monotonic
 from rocketpy.base.names import is_system_topic
@@ -305,15 +306,27 @@ def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
 
 
 def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
-    """Reads as a member of a group and commits printed messages. With --follow, waits for an unreachable server."""
+    """Reads as a member of a group and commits printed messages.
+
+    With --follow, reading continues, with a notice, when the server or a deleted topic is available again.
+    """
     left = count
-    away = is_behind = False
+    away = is_behind = is_missing = False
     with consumer:
         last = complete = monotonic()
         while left != 0:
-            batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
+            try:
+                batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
+            except TopicNotFoundError as error:
+                if not follow:
+                    raise
+                if not is_missing:
+                    tell_of_absence(error)
+                is_missing = True
+                continue
             if follow:
                 away = tell_of_contact(consumer.state(), away)
+                is_missing = is_missing and not tell_of_messages(batch)
             if batch:
                 printed = write(batch, form)
                 left = None if left is None else left - printed
@@ -360,6 +373,13 @@ def tell_of_contact(state: ConsumerState, away: bool) -> bool:
     if away and state.reachable:
         tell_of_return()
     return not state.reachable
+
+
+def tell_of_messages(batch: list[ReceivedMessage]) -> bool:
+    """Reports that a missing topic is available again, if it has messages; returns whether it has."""
+    if batch:
+        tell_of_return()
+    return bool(batch)
 
 
 def commit(consumer: Consumer, *, later: bool) -> bool:
