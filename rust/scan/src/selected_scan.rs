@@ -55,6 +55,10 @@ impl SelectedScan {
     /// Damaged records, and those whose body does not decompress, that were left out so far.
     #[must_use]
     pub fn left_out(&self) -> u64 {
+        assert!(
+            self.unreadable == 0 || self.selected.skips_damage(),
+            "bodies are left out only where damage may be skipped"
+        );
         self.selected.left_out() + self.unreadable
     }
 
