@@ -1,4 +1,4 @@
-"""All hints of the package: what they name exists, and their commands that only read run."""
+"""All hints of the package: the names in them exist, and their read-only commands run."""
 
 import ast
 import contextlib

@@ -105,7 +105,7 @@ READ = {
 }
 """Clients and commands that get everything in spite of a lie."""
 EITHER = {
-    # The broker refuses what is sent to or committed in a queue that it does not have, and that the client may choose.
+    # The broker rejects sends and commits for a queue that it does not have; the client may choose that queue.
     "more_queues": {"pull", "aio", "send", "consume_group"},
     # The order of the route queries decides, and not every client queries again.
     "changing": {*CLIENTS, *COMMANDS},

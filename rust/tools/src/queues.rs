@@ -228,14 +228,14 @@ pub(crate) fn usual_file_size(sizes: impl IntoIterator<Item = u64>) -> Option<u6
     counts.into_iter().max_by_key(|&(size, files)| (files, size)).map(|(size, _)| size)
 }
 
-/// What is wrong with the size or the start of a queue file, and what was expected.
+/// Invalid size or start of a queue file, with the expected one.
 fn bad_file(file: &NumberedFile, usual: Option<u64>) -> Option<(String, String)> {
     let found = format!("{} bytes", file.size_bytes);
     match usual {
         _ if file.size_bytes == 0 => None, // its creation was interrupted: the next start removes it
         None => Some((found, format!("a multiple of {ENTRY_BYTES} bytes"))),
         Some(usual) if file.size_bytes != usual => {
-            Some((found, format!("{usual} bytes, as most files of queues")))
+            Some((found, format!("{usual} bytes, as most queue files")))
         }
         Some(usual) if !file.start.is_multiple_of(usual) => {
             Some((format!("a file that starts at {}", file.start), format!("a multiple of {usual}")))

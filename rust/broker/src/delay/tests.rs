@@ -370,7 +370,7 @@ async fn messages_stored_with_a_clock_ahead_wait_for_their_level_while_the_clock
     let start_ms = start_ms + 30_000; // it is set ahead
     observe(start_ms + 100, 100);
     assert_eq!(at(&broker, start_ms + 100).await, Some(start_ms + 10_000));
-    wait_with(&broker, delayed).await; // another one, between two steps that nobody saw
+    wait_with(&broker, delayed).await; // a second message, between two steps that were not noticed
     assert_eq!(at(&broker, start_ms + 10_000).await, Some(start_ms + 20_000), "of the second one");
     assert_eq!(count(&broker, "orders", 0), 1);
     at(&broker, start_ms + 20_000).await;

@@ -37,7 +37,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const ALL_WITHIN: Duration = Duration::from_secs(30);
 /// One in so many messages has as many properties as the broker takes: each later copy of it must still be stored.
 const FULL_IN: u64 = 9;
-/// The broker counts what it adds to a send, too: its region, its cluster, a unique key.
+/// Properties of such a message. The rest of the limit is for those that the broker adds: region, cluster, unique key.
 const FULL_BYTES: usize = properties_text::MAX_SENT_BYTES - 128;
 /// One in so many requests tries to move offsets by which the broker finds open transactions.
 const HOSTILE_IN: u8 = 20;

@@ -84,7 +84,7 @@ impl Script {
 
 /// Ends a script after every operation, by a kill and by several power cuts. Now and then it also ends the recovery that
 /// follows, after each of its operations; the recovery after that runs through. `note` gets every run, and returns
-/// whether to continue. Returns what it returned last.
+/// whether to continue. Returns its last result.
 pub fn enumerate(script: Script, flush: FlushMode, mut note: impl FnMut(Outcome) -> bool) -> bool {
     let (plan, outcomes) = match script {
         Script::Nothing => (sending(flush), OUTCOMES),

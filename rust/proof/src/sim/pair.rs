@@ -444,7 +444,7 @@ impl Pair {
         }
     }
 
-    /// Whether all that a slave has after the offset where the logs diverge is the rest of a file. Two masters write the same there, and nobody can tell.
+    /// Whether a slave has only the blank rest of a file after the offset where the logs diverge: two masters write the same bytes there.
     fn has_a_blank_of_its_own(&self, cause: &Refused) -> bool {
         let log = self.nodes[self.slave()].log();
         let own = cause.diverged_at.and_then(|at| log.get(at.get() as usize..)).unwrap_or_default();

@@ -251,7 +251,7 @@ fn queue_files_of_another_size_are_reported_and_the_queues_put_aside() {
         let report = tools::verify(&StoreReader::open(dir.path()).unwrap(), &mut go_on).unwrap();
         let [problem] = &report.problems[..] else { panic!("{report:#?}") };
         assert_eq!((problem.kind, &problem.path), (ProblemKind::BadFile, &path));
-        let texts = (format!("{size_bytes} bytes"), "2000 bytes, as most files of queues".to_owned());
+        let texts = (format!("{size_bytes} bytes"), "2000 bytes, as most queue files".to_owned());
         assert_eq!((&problem.found, &problem.expected), (&texts.0, &texts.1));
         let actions = repaired(&config, &before, &[]);
         let rebuilds = [RepairAction::RebuildQueues {
