@@ -342,7 +342,8 @@ class MemberOptions(ClientOptions, total=False):
     handover_timeout: Annotated["Duration", Default(5.0)]
     """Maximum time for which this member keeps a queue that is reassigned while its messages are being processed. The
     queue is released earlier when all of them are committed, with `auto_commit` at the next poll, and with handlers
-    when these are done. The new member starts after that. Default 5 s, at most 1 h; 0 releases queues at once."""
+    when these are done. The new member starts after that. With `ordered`, a handler that runs keeps its queue until it
+    returns, without limit. Default 5 s, at most 1 h; 0 releases queues at once."""
     unreachable_timeout: Annotated["Duration | None", Default(60.0)]
     """Time without an answer from any broker after which `poll` and iteration raise `ConnectionFailedError`, or a
     consumer with handlers logs an error. Repeated after each further period. Default 60 s; None for never."""

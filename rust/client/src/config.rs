@@ -245,7 +245,8 @@ pub struct ConsumerConfig {
     pub unreachable_timeout: Option<Duration>,
     /// How long a queue that goes to another member is kept for a user who works on its messages: until everything that was handed
     /// out is committed, or the next poll with automatic commits, and at most this long. The other member begins after that. Zero
-    /// gives queues up at once and waits for no other member. Default 5 s, at most one hour.
+    /// gives queues up at once and waits for no other member. In order, a handler that runs keeps its queue until it returns. Default 5 s,
+    /// at most one hour.
     pub handover_timeout: Duration,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,

@@ -14,7 +14,7 @@ use super::assigned::{Kept, Lost};
 use super::member::Member;
 use super::pull;
 use super::push::orderly;
-use super::state::CommitScope;
+use super::state::{CommitScope, GiveUp};
 use crate::error::ClientError;
 use crate::log_throttle::LogThrottle;
 
@@ -135,12 +135,15 @@ impl Member {
         }
     }
 
-    /// Gives up queues that were kept: those that the user is done with, or `all`. Commits for them, and returns their names. They
-    /// are taken out of `kept`, as are those that came back.
-    pub(super) async fn give_up(self: &Arc<Self>, kept: &mut Vec<Kept>, all: bool) -> Vec<Arc<MessageQueue>> {
+    /// Gives up queues that were kept. Commits for them, and returns their names. They are taken out of `kept`, as are those that came back.
+    pub(super) async fn give_up(
+        self: &Arc<Self>,
+        kept: &mut Vec<Kept>,
+        which: GiveUp,
+    ) -> Vec<Arc<MessageQueue>> {
         // First: where such a queue comes back from now on, its start is asked for after this commit.
         let _turn = self.commits.turn.lock().await;
-        let (over, lost) = self.state.lock().give_up(kept, all);
+        let (over, lost) = self.state.lock().give_up(kept, which);
         self.tell_of_change();
         self.commit_lost_or_warn(lost).await;
         orderly::unlock(self, over.clone()).await;

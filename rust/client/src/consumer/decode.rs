@@ -12,7 +12,7 @@ use rocketpy_protocol::header::PullMessageResponseHeader;
 use rocketpy_protocol::record::{RecordView, records};
 
 use super::batch::{PulledPart, RecordSpan};
-use super::pulled::{Moved, Pulled};
+use super::pulled::Pulled;
 use crate::damage::Damaged;
 use crate::error::ClientError;
 use crate::{outcome, wire};
@@ -83,7 +83,7 @@ pub(crate) fn read_answer(
     } else {
         None
     };
-    let moved = (kind == Kind::Moved).then_some(Moved { from: asked, is_reset: false });
+    let moved = (kind == Kind::Moved).then_some(asked);
     let exists = (min_offset..=max_offset).contains(&asked);
     Ok(Answer { kind, pulled: Pulled { part, next, end: max_offset, moved }, suggested_broker_id, exists })
 }

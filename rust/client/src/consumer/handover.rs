@@ -3,6 +3,9 @@
 //! The member that loses such a queue keeps it until its user has committed everything or, with automatic commits, polls again, for a
 //! bounded time. Meanwhile it holds a lock of the queue at the broker. The member that gains the queue starts when it gets the lock,
 //! or after the bound.
+//!
+//! In order, the member that gains the queue needs the lock of the group in any case, and no bound ends a handler that runs: the queue is kept
+//! until it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -18,7 +21,7 @@ use tracing::{debug, warn};
 use super::assigned::{Gained, Kept};
 use super::member::Member;
 use super::pull;
-use super::state::CommitScope;
+use super::state::{CommitScope, GiveUp};
 use crate::error::ClientError;
 use crate::wire;
 
@@ -55,7 +58,7 @@ async fn keep_to_the_end(member: Arc<Member>, mut kept: Vec<Kept>) {
     let task = member.client.runtime().spawn(keep(member.clone(), kept.clone()));
     if task.await.is_err() {
         // The runtime reports the panic.
-        let (over, _) = member.state.lock().give_up(&mut kept, true);
+        let (over, _) = member.state.lock().give_up(&mut kept, GiveUp::All);
         unlock(&member, over).await;
     }
 }
@@ -67,7 +70,8 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
     let (mut kept, mut rest): (Vec<_>, Vec<_>) =
         kept.into_iter().partition(|kept| locked.contains(&kept.queue));
     debug!(group = %member.group, kept = kept.len(), given_up = rest.len(), "queues handed over to another member");
-    give_up(&member, &mut rest, true).await;
+    give_up(&member, &mut rest, GiveUp::Overdue).await;
+    kept.append(&mut rest);
     if member.config.auto_commit.is_some() {
         // A member of another client does not wait for the lock.
         if let Err(error) = member.commit(CommitScope::Settled).await {
@@ -78,21 +82,28 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
     while !kept.is_empty() {
         let mut changed = pin!(member.signals.handover.notified());
         changed.as_mut().enable();
-        give_up(&member, &mut kept, member.is_closed() || Instant::now() >= until).await;
+        let is_late = Instant::now() >= until;
+        let which = match () {
+            () if member.is_closed() => GiveUp::All,
+            () if is_late => GiveUp::Overdue,
+            () => GiveUp::Unneeded,
+        };
+        give_up(&member, &mut kept, which).await;
         if kept.is_empty() {
             return;
         }
-        let is_time = timeout_at(until.min(renew_at), changed).await.is_err();
-        if is_time && renew_at < until {
+        if is_late {
+            changed.await; // in order, a handler returns
+        } else if timeout_at(until.min(renew_at), changed).await.is_err() && renew_at < until {
             drop(lock(&member, &names(&kept)).await);
             renew_at = Instant::now() + RENEW_INTERVAL;
         }
     }
 }
 
-/// Commits for the queues that the user is done with, or all, and lets the next member have them.
-async fn give_up(member: &Arc<Member>, kept: &mut Vec<Kept>, all: bool) {
-    let over = member.give_up(kept, all).await;
+/// Commits for queues that were kept, and lets the next member have them.
+async fn give_up(member: &Arc<Member>, kept: &mut Vec<Kept>, which: GiveUp) {
+    let over = member.give_up(kept, which).await;
     unlock(member, over).await;
 }
 

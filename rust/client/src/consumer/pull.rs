@@ -168,8 +168,7 @@ impl Puller {
         };
         self.member.note_contact(&self.queue().broker_name, result.as_ref().err());
         match result {
-            Ok(mut answer) => {
-                look_for_reset(&self.member, self.queue(), &mut answer).await;
+            Ok(answer) => {
                 if answer.kind == Kind::Moved && self.member.delivery.needs_locks() {
                     // A broker that has lost its store has lost the lock too. If another member holds it now, the answer is dropped.
                     orderly::lock_one(&self.member, self.queue()).await;
@@ -182,6 +181,16 @@ impl Puller {
                 let took = started.elapsed();
                 if let Some(part) = &answer.pulled.part {
                     self.member.activity.paces[self.gained.subscription].note_pull(part.len(), took);
+                }
+                if answer.kind == Kind::Moved {
+                    let _turn = self.member.commits.turn.lock().await; // see `look_for_reset`
+                    let (next, exists) = (answer.pulled.next, answer.exists);
+                    let pause = self.take(epoch, offset, answer, took);
+                    let member = &self.member;
+                    if exists && member.state.lock().is_current(self.queue(), self.gained.id, epoch) {
+                        look_for_reset(member, self.queue(), epoch, next).await;
+                    }
+                    return pause;
                 }
                 self.take(epoch, offset, answer, took)
             }
@@ -323,22 +332,28 @@ pub(super) async fn is_moved(
         // Says nothing of the offset: the topic may be gone for a moment, or the group may not read it.
         _ => return Err(outcome::refused(OPERATION, &address, &answer)),
     }
-    let mut answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
+    let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
     if answer.exists {
-        // From that question on the broker takes this member for one that knows the later topic, so the member goes there at once. Beyond
-        // the end its next pull is sent back too.
-        look_for_reset(member, queue, &mut answer).await;
-        member.state.lock().sent_to(queue, answer.pulled);
+        // Beyond the end the next pull is sent back too.
+        let next = answer.pulled.next;
+        let sent = member.state.lock().sent_to(queue, answer.pulled);
+        if let Some(epoch) = sent {
+            look_for_reset(member, queue, epoch, next).await;
+        }
     }
     Ok(true)
 }
 
 /// A member that must leave an offset that its queue has was sent to where its group was set, or to where a broker's crash left it. The
 /// former is what the broker has stored for the group.
-async fn look_for_reset(member: &Member, queue: &MessageQueue, answer: &mut Answer) {
-    let Some(moved) = answer.pulled.moved.as_mut().filter(|_| answer.exists) else { return };
+///
+/// The member has gone there before, in the turn of a commit: from this question on the broker takes it for a member that knows the later
+/// topic, where an offset of the earlier one would count.
+async fn look_for_reset(member: &Member, queue: &MessageQueue, epoch: Epoch, sent_to: QueueOffset) {
     let stored = member.stored_offset(queue).await;
-    moved.is_reset = stored.is_ok_and(|stored| stored == Some(answer.pulled.next));
+    if stored.is_ok_and(|stored| stored == Some(sent_to)) {
+        member.state.lock().was_reset(queue, epoch, sent_to);
+    }
 }
 
 impl Member {

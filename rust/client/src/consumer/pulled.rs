@@ -13,15 +13,6 @@ pub(crate) struct Pulled {
     pub(crate) next: QueueOffset,
     /// End of the queue (exclusive).
     pub(crate) end: QueueOffset,
-    /// Set when the broker moved the reader.
-    pub(crate) moved: Option<Moved>,
-}
-
-/// A broker answered that a pull must go elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moved {
-    /// The requested offset.
-    pub(crate) from: QueueOffset,
-    /// Whether somebody set the group to where it must go.
-    pub(crate) is_reset: bool,
+    /// The requested offset, when the broker moved the reader away from it.
+    pub(crate) moved: Option<QueueOffset>,
 }

@@ -17,7 +17,7 @@ use super::batch::PulledBatch;
 use super::contact::Contacts;
 use super::delivery::Delivery;
 use super::epoch::Epoch;
-use super::pulled::{Moved, Pulled};
+use super::pulled::Pulled;
 use super::stats::Counts;
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
@@ -57,6 +57,17 @@ pub(crate) enum Task {
     Lock,
     /// The queue is no longer assigned.
     End,
+}
+
+/// Which of the queues that are kept for the user go to other members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GiveUp {
+    /// Those that the user does not need any more.
+    Unneeded,
+    /// Also those whose time is over, but for queues in order whose handler runs.
+    Overdue,
+    /// All, because the member ends.
+    All,
 }
 
 /// Which offsets a commit sends.
@@ -106,13 +117,14 @@ impl State {
     }
 
     /// Assigns exactly the queues of `wanted` (queue and subscription). With `keep`, those that the user works on are kept for now, and
-    /// those of whose loss the user has to be told.
+    /// those of whose loss the user has to be told. In order, a queue whose handler runs is kept in any case.
     pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>, keep: bool) -> Assignment {
         let mut assignment = Assignment::default();
         let is_gone = |queue: &Arc<MessageQueue>| !wanted.contains_key(queue);
         let gone: Vec<_> = self.queues().filter(|queue| is_gone(queue)).cloned().collect();
         for queue in gone {
-            if keep && self.queues.get(&queue).is_some_and(|assigned| self.is_needed(assigned)) {
+            let is_kept = |assigned: &Assigned| keep && self.is_needed(assigned) || self.must_stay(assigned);
+            if self.queues.get(&queue).is_some_and(is_kept) {
                 let id = self.next_epoch();
                 self.set_kept(&queue, Some(id));
                 assignment.kept.push(Kept { queue, id });
@@ -154,6 +166,12 @@ impl State {
         self.is_in_use(assigned) || self.user_knows_of(assigned)
     }
 
+    /// Whether no other member may have the queue, however late: in order, a handler runs with its messages. A message that waits for
+    /// another try holds nothing up.
+    fn must_stay(&self, assigned: &Assigned) -> bool {
+        self.delivery.needs_locks() && self.handlers.contains_key(&assigned.queue)
+    }
+
     /// Begins or ends the time in which a queue is only kept for its user.
     fn set_kept(&mut self, queue: &Arc<MessageQueue>, kept: Option<Epoch>) {
         let epoch = self.next_epoch();
@@ -175,16 +193,23 @@ impl State {
         self.cached_bytes -= bytes;
     }
 
-    /// Gives up the queues of `kept` that the user does not need any more, or `all`. Takes these and those that came back out of `kept`, and
-    /// returns their names.
-    pub(crate) fn give_up(&mut self, kept: &mut Vec<Kept>, all: bool) -> (Vec<Arc<MessageQueue>>, Vec<Lost>) {
+    /// Gives up queues of `kept`. Takes these and those that came back out of `kept`, and returns their names.
+    pub(crate) fn give_up(
+        &mut self,
+        kept: &mut Vec<Kept>,
+        which: GiveUp,
+    ) -> (Vec<Arc<MessageQueue>>, Vec<Lost>) {
         let before = kept.len();
         let (mut over, mut lost) = (Vec::new(), Vec::new());
         kept.retain(|Kept { queue, id }| {
             let assigned = self.queues.get(queue).filter(|assigned| assigned.kept == Some(*id));
-            let (is_here, is_needed) =
-                (assigned.is_some(), assigned.is_some_and(|assigned| self.is_needed(assigned)));
-            if is_needed && !all {
+            let is_here = assigned.is_some();
+            let stays = assigned.is_some_and(|assigned| match which {
+                GiveUp::Unneeded => self.is_needed(assigned),
+                GiveUp::Overdue => self.must_stay(assigned),
+                GiveUp::All => false,
+            });
+            if stays {
                 return true;
             }
             over.push(queue.clone());
@@ -296,13 +321,9 @@ impl State {
         (assigned.at.next_pull, assigned.pulled_at) = (Some(pulled.next), Some(Instant::now()));
         let life = self.last_epoch.next();
         assigned.at.end = Some(pulled.end);
-        if let Some(Moved { from, is_reset }) = pulled.moved {
+        if let Some(from) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
-            if is_reset {
-                self.reset(queue, to);
-                return false;
-            }
             if is_shorter {
                 // What was pulled ahead of the queue's end is no longer there, and what was committed beyond it must not be committed
                 // again. What was pulled ahead and survived is pulled again.
@@ -503,29 +524,47 @@ impl State {
             return false;
         }
         let position = self.queues.get(queue).and_then(|assigned| assigned.at.position);
-        self.seek(queue, to);
-        self.settle_at(queue, to);
-        if let Some(assigned) = self.queues.get_mut(queue) {
-            assigned.at.reset();
-        }
+        self.begin_at(queue, to);
         if let Some(from) = position.filter(|from| *from != to) {
             note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });
         }
         true
     }
 
-    /// Continues where the broker sends this member, which it said in answer to a question: what a pull under way returns is dropped.
-    pub(crate) fn sent_to(&mut self, queue: &MessageQueue, answer: Pulled) {
-        let epoch = self.next_epoch();
-        let Some(assigned) = self.queues.get_mut(queue) else { return };
-        if assigned.at.next_pull.is_none() {
-            return; // its start is asked for anyway
+    /// Continues at the offset that the group was set to.
+    fn begin_at(&mut self, queue: &MessageQueue, to: QueueOffset) {
+        self.seek(queue, to);
+        self.settle_at(queue, to);
+        if let Some(assigned) = self.queues.get_mut(queue) {
+            assigned.at.reset();
         }
+    }
+
+    /// The broker has sent this member to an offset, which was noted in this epoch, because the group was set to it: what was pulled ahead
+    /// before it is skipped too.
+    pub(crate) fn was_reset(&mut self, queue: &MessageQueue, epoch: Epoch, to: QueueOffset) {
+        let assigned = self.queues.get(queue).filter(|assigned| assigned.epoch == epoch && assigned.is_own());
+        let Some(position) = assigned.and_then(|assigned| assigned.at.position) else { return };
+        self.begin_at(queue, to);
+        if position < to {
+            if self.moves.back().is_some_and(|noted| noted.queue == *queue) {
+                self.moves.pop_back();
+            }
+            note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from: position, to });
+        }
+    }
+
+    /// Continues where the broker sends this member, which it said in answer to a question: what a pull under way returns is dropped.
+    /// Returns the epoch that begins; `None` where the queue is not assigned, or its start is asked for anyway.
+    pub(crate) fn sent_to(&mut self, queue: &MessageQueue, answer: Pulled) -> Option<Epoch> {
+        let epoch = self.next_epoch();
+        let assigned = self.queues.get_mut(queue).filter(|assigned| assigned.at.next_pull.is_some())?;
         assigned.epoch = epoch;
         assigned.changed.notify_one();
         let has_messages = self.pulled(queue, epoch, answer);
         assert!(!has_messages, "an answer that sends this member to another offset has no messages");
         self.wake_pulls();
+        Some(epoch)
     }
 
     /// Continues at `offset` if messages after it were handed out.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rocketpy_model::QueueOffset;
 
 use super::delivery::Delivery;
-use super::state::{QueueChange, State};
+use super::state::{GiveUp, QueueChange, State};
 use super::state_tests::{config, number, pulled, queue};
 
 /// State of a user who is told of changes, with these queues.
@@ -50,14 +50,14 @@ fn a_kept_queue_goes_once_the_user_was_told_or_time_is_up() {
     let mut state = told(Delivery::Pull, 0..3);
     assert_eq!(tell(&mut state), Some((true, vec![0, 1, 2])));
     let mut kept = state.assign(&[(queue(0), 0)].into(), true).kept;
-    assert_eq!((kept.len(), state.give_up(&mut kept, false).0.len()), (2, 0));
+    assert_eq!((kept.len(), state.give_up(&mut kept, GiveUp::Unneeded).0.len()), (2, 0));
     let change = state.change().unwrap();
-    assert_eq!(state.give_up(&mut kept, true).0.len(), 2);
+    assert_eq!(state.give_up(&mut kept, GiveUp::All).0.len(), 2);
     assert_eq!(state.change(), Some(change), "it is told all the same");
     assert_eq!(tell(&mut state), Some((false, vec![1, 2])));
     let mut kept = state.assign(&[].into(), true).kept;
     assert_eq!((kept.len(), tell(&mut state)), (1, Some((false, vec![0]))));
-    assert_eq!(state.give_up(&mut kept, false).0, [queue(0)]);
+    assert_eq!(state.give_up(&mut kept, GiveUp::Unneeded).0, [queue(0)]);
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn handlers_get_nothing_of_a_queue_before_its_gain_is_told_and_end_before_its_lo
     assert_eq!(tell(&mut state), Some((true, vec![1])), "other changes do not wait");
     assert_eq!(tell(&mut state), None, "a handler has messages");
     assert!(state.finish(&taken.part, taken.life, &config()).is_kept_free);
-    assert!(state.give_up(&mut kept, false).0.is_empty(), "the user was not told");
+    assert!(state.give_up(&mut kept, GiveUp::Unneeded).0.is_empty(), "the user was not told");
     assert_eq!(tell(&mut state), Some((false, vec![0])));
-    assert_eq!(state.give_up(&mut kept, false).0, [queue(0)]);
+    assert_eq!(state.give_up(&mut kept, GiveUp::Unneeded).0, [queue(0)]);
 }
 
 #[test]

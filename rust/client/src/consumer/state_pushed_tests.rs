@@ -8,8 +8,8 @@ use rocketpy_model::QueueOffset;
 
 use super::delivery::Delivery;
 use super::epoch::Epoch;
-use super::pulled::{Moved, Pulled};
-use super::state::{CommitScope, Finished, State, Taken, Task};
+use super::pulled::Pulled;
+use super::state::{CommitScope, Finished, GiveUp, State, Taken, Task};
 use super::state_tests::{config, nothing, number, pulled, queue};
 
 /// State of handlers, with queues 0..count, each started at 0 and with messages 0..10.
@@ -71,9 +71,9 @@ fn a_queue_is_kept_for_its_handlers_and_free_when_they_have_finished() {
     assert_eq!(kept.len(), 1);
     assert!(state.take_part(&config(), |_| 10).is_none(), "nothing more is handed out");
     assert!(!finish(&mut state, &taken, 0..1).is_kept_free);
-    assert_eq!(state.give_up(&mut kept.clone(), false).0, []);
+    assert_eq!(state.give_up(&mut kept.clone(), GiveUp::Unneeded).0, []);
     assert!(finish(&mut state, &taken, 1..2).is_kept_free);
-    let (over, lost) = state.give_up(&mut kept.clone(), false);
+    let (over, lost) = state.give_up(&mut kept.clone(), GiveUp::Unneeded);
     assert_eq!((over, lost[0].to_commit()), (vec![queue(0)], Some(QueueOffset(2))));
     assert!(taken.over.load(Ordering::Acquire));
 }
@@ -153,7 +153,7 @@ fn read_again(state: &mut State, id: Epoch) -> Epoch {
 fn in_order_a_queue_that_begins_again_waits_for_the_handler_that_runs() {
     type Again = fn(&mut State) -> Epoch;
     let shorter: Again = |state| {
-        let moved = Some(Moved { from: QueueOffset(4), is_reset: false });
+        let moved = Some(QueueOffset(4));
         state.pulled(&queue(0), Epoch(2), Pulled { moved, ..nothing(0) });
         number(0)
     };
@@ -166,7 +166,8 @@ fn in_order_a_queue_that_begins_again_waits_for_the_handler_that_runs() {
         number(0)
     };
     let lost: Again = |state| {
-        assert_eq!(state.assign(&BTreeMap::new(), false).lost.len(), 1);
+        let mut kept = state.assign(&BTreeMap::new(), false).kept;
+        assert_eq!(state.give_up(&mut kept, GiveUp::All).1.len(), 1);
         state.assign(&[(queue(0), 0)].into(), false).gained[0].id
     };
     for (name, again) in [("shorter", shorter), ("reset", reset), ("lock", without_lock), ("lost", lost)] {
@@ -185,7 +186,7 @@ fn in_order_a_queue_that_begins_again_waits_for_the_handler_that_runs() {
 fn in_order_messages_beyond_the_end_of_their_queue_end_before_others_begin() {
     let mut state = pushed(true, 1);
     let taken = take_part(&mut state, 2);
-    let moved = Some(Moved { from: QueueOffset(10), is_reset: false });
+    let moved = Some(QueueOffset(10));
     state.pulled(&queue(0), number(0), Pulled { moved, ..nothing(0) });
     state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
     finish(&mut state, &taken, 0..1);
@@ -200,7 +201,26 @@ fn in_order_a_queue_that_was_reset_is_kept_while_a_handler_runs() {
     let (mut state, _taken) = handling();
     assert!(state.reset(&queue(0), QueueOffset(0)));
     let mut kept = state.assign(&BTreeMap::new(), true).kept;
-    assert_eq!((kept.len(), state.give_up(&mut kept, false).0), (1, vec![]));
+    assert_eq!((kept.len(), state.give_up(&mut kept, GiveUp::Unneeded).0), (1, vec![]));
     assert!(state.handler_ended(&queue(0)).is_kept_free);
-    assert_eq!(state.give_up(&mut kept, false).0, [queue(0)]);
+    assert_eq!(state.give_up(&mut kept, GiveUp::Unneeded).0, [queue(0)]);
+}
+
+#[test]
+fn in_order_a_queue_is_kept_past_its_time_while_a_handler_runs() {
+    for keep in [true, false] {
+        let (mut state, taken) = handling();
+        let mut kept = state.assign(&BTreeMap::new(), keep).kept;
+        assert_eq!(state.give_up(&mut kept, GiveUp::Overdue).0, []);
+        assert!(state.handler_ended(taken.part.queue()).is_kept_free);
+        assert_eq!(
+            state.give_up(&mut kept, GiveUp::Overdue).0,
+            [queue(0)],
+            "its message may wait for another try"
+        );
+        assert!(taken.over.load(Ordering::Acquire));
+    }
+    let (mut state, _taken) = handling();
+    let mut kept = state.assign(&BTreeMap::new(), true).kept;
+    assert_eq!(state.give_up(&mut kept, GiveUp::All).0, [queue(0)], "the member ends");
 }

@@ -9,8 +9,8 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use super::assigned::Assignment;
 use super::batch::{PulledPart, RecordSpan};
 use super::epoch::Epoch;
-use super::pulled::{Moved, Pulled};
-use super::state::{CommitScope, State, Task};
+use super::pulled::Pulled;
+use super::state::{CommitScope, GiveUp, State, Task};
 use crate::config::ConsumerConfig;
 
 const RECORD_BYTES: u32 = 100;
@@ -50,8 +50,8 @@ pub(super) fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
     Pulled { part: Some(part), next: QueueOffset(next), end: QueueOffset(next), moved: None }
 }
 
-fn gone(from: u64) -> Option<Moved> {
-    Some(Moved { from: QueueOffset(from), is_reset: false })
+fn gone(from: u64) -> Option<QueueOffset> {
+    Some(QueueOffset(from))
 }
 
 pub(super) fn nothing(next: u64) -> Pulled {
@@ -302,13 +302,13 @@ fn a_group_that_was_reset_leaves_what_was_pulled_ahead() {
     let mut state = started(1);
     state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
     assert_eq!(offsets(&mut state, 3).len(), 3);
-    let moved = Some(Moved { from: QueueOffset(10), is_reset: true });
-    assert!(!state.pulled(&queue(0), number(0), Pulled { moved, ..nothing(30) }));
+    assert!(!state.pulled(&queue(0), number(0), Pulled { moved: gone(10), ..nothing(30) }));
+    state.was_reset(&queue(0), number(0), QueueOffset(30));
     assert!(offsets(&mut state, 10).is_empty(), "3 to 9 are skipped");
     assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(30))]);
     assert_eq!(state.settled("t").collect::<Vec<_>>(), [(&*queue(0), QueueOffset(30))]);
     let moves = state.take_moves();
-    assert_eq!((moves[0].from, moves[0].to), (QueueOffset(3), QueueOffset(30)));
+    assert_eq!((moves.len(), moves[0].from, moves[0].to), (1, QueueOffset(3), QueueOffset(30)));
     let of_before = state.check_commit(&queue(0), QueueOffset(2)).unwrap();
     assert_eq!(of_before, (queue(0), QueueOffset(30)), "a commit of before does not undo it");
     let (_, epoch) = pulled_next(&state);
@@ -316,9 +316,9 @@ fn a_group_that_was_reset_leaves_what_was_pulled_ahead() {
     assert_eq!(offsets(&mut state, 2).len(), 2);
     assert_eq!(state.check_commit(&queue(0), QueueOffset(31)).unwrap().1, QueueOffset(31));
 
-    let within = Some(Moved { from: QueueOffset(34), is_reset: true });
     let (_, epoch) = pulled_next(&state);
-    assert!(!state.pulled(&queue(0), epoch, Pulled { moved: within, ..nothing(33) }));
+    assert!(!state.pulled(&queue(0), epoch, Pulled { moved: gone(34), ..nothing(33) }));
+    state.was_reset(&queue(0), epoch, QueueOffset(33));
     assert_eq!(position(&state, 0), 33, "of what was pulled ahead a part is skipped");
     assert!(state.reset(&queue(0), QueueOffset(1)));
     assert_eq!(position(&state, 0), 1);
@@ -414,19 +414,22 @@ fn a_lost_queue_is_kept_while_messages_of_it_are_in_work() {
     assert_eq!(state.task(&queue(1), number(1), &config()), Task::Wait);
     assert!(state.queue_count() == 2 && state.queues().count() == 0 && state.positions().is_empty());
     assert!(offsets(&mut state, 10).is_empty(), "what was pulled ahead is dropped");
-    assert!(state.give_up(&mut kept, false).0.is_empty() && kept.len() == 2);
+    assert!(state.give_up(&mut kept, GiveUp::Unneeded).0.is_empty() && kept.len() == 2);
 
     state.settle_at(&queue(0), QueueOffset(3));
     assert_eq!(state.kept_to_commit()[0].to_commit(), Some(QueueOffset(3)));
-    assert!(state.give_up(&mut kept, false).0.is_empty(), "the fourth message is in work");
+    assert!(state.give_up(&mut kept, GiveUp::Unneeded).0.is_empty(), "the fourth message is in work");
     state.take_back(&queue(1), QueueOffset(0));
-    assert_eq!(state.give_up(&mut kept, false).0, [queue(1)], "nothing of it is in work any more");
+    assert_eq!(state.give_up(&mut kept, GiveUp::Unneeded).0, [queue(1)], "nothing of it is in work any more");
     let Assignment { kept: again, has_returned, .. } = state.assign(&[(queue(0), 0)].into(), true);
     assert!(again.is_empty() && has_returned && !state.is_kept(&queue(0)));
     let mut later = state.assign(&BTreeMap::new(), true).kept;
-    assert_eq!(state.give_up(&mut kept, true).0, [queue(0)], "its first handover is over");
+    assert_eq!(state.give_up(&mut kept, GiveUp::All).0, [queue(0)], "its first handover is over");
     assert!(state.is_kept(&queue(0)), "the next one is not");
-    assert!(state.settle() && state.give_up(&mut later, false).1[0].to_commit() == Some(QueueOffset(4)));
+    assert!(
+        state.settle()
+            && state.give_up(&mut later, GiveUp::Unneeded).1[0].to_commit() == Some(QueueOffset(4))
+    );
 }
 
 #[test]

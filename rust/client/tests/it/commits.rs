@@ -451,6 +451,30 @@ async fn a_lost_queue_of_an_earlier_topic_is_not_committed() {
 }
 
 #[tokio::test]
+async fn a_member_that_is_sent_back_commits_nothing_of_the_earlier_topic() {
+    for stored in ["0", "3"] {
+        let peer = begun(1);
+        let consumer = read_ten(&peer, 4).await;
+        let (_, pull) = peer.held(request::LITE_PULL_MESSAGE).await;
+        peer.script(|command| match command.code {
+            request::QUERY_CONSUMER_OFFSET => Act::Hold,
+            _ => Act::Default,
+        });
+        let moved = with(status(response::PULL_OFFSET_MOVED, "moved"), "nextBeginOffset", "0");
+        let moved = with(with(moved, "minOffset", "0"), "maxOffset", "500");
+        pull.send(with(moved, "suggestWhichBrokerId", "0"));
+        // From this question on the broker takes the member for one that knows the later topic.
+        let (_, answer) = peer.held(request::QUERY_CONSUMER_OFFSET).await;
+        let (committed, ()) = tokio::join!(consumer.commit(), async {
+            answer.send(with(ok(), "offset", stored));
+        });
+        committed.unwrap();
+        let offsets = committed_offsets(&peer);
+        assert!(offsets.iter().all(|offset| offset == "0"), "{offsets:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_loss_noticed_late_does_not_lower_the_next_members_commit() {
     let peer = begun(1);
     let consumer = read_ten(&peer, 4).await;

@@ -28,7 +28,7 @@ pub(crate) struct Taken {
 /// What the end of messages, or of a handler, changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// A queue that was kept for its handlers can be given up.
+    /// A queue that was kept for its handlers can be given up, perhaps only once its time is over.
     pub(crate) is_kept_free: bool,
     /// A queue that is handed out in order can be handed out on.
     pub(crate) is_next_due: bool,
@@ -99,10 +99,12 @@ impl State {
 
     /// What is possible with the queue now.
     fn finished(&self, assigned: &Assigned) -> Finished {
-        let is_free = !self.is_at_work(assigned);
+        let (is_free, is_ordered) = (!self.is_at_work(assigned), self.delivery.is_ordered());
+        // In order, what waits for another try holds a queue back only until its time is over.
+        let may_go = is_free || is_ordered && !self.handlers.contains_key(&assigned.queue);
         Finished {
-            is_kept_free: is_free && !assigned.is_own(),
-            is_next_due: is_free && self.delivery.is_ordered() && !assigned.prefetched.is_empty(),
+            is_kept_free: may_go && !assigned.is_own(),
+            is_next_due: is_free && is_ordered && !assigned.prefetched.is_empty(),
         }
     }
 
