@@ -83,8 +83,8 @@ _NAMES = {
         "DedupStoreError", "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError",
         "InProgressError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
         "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
-        "RocketPyError", "ScheduleConflictError", "ScheduleNotFoundError", "ServerError", "StoreError", "StoreLockedError",
-        "TopicNotFoundError", "TransactionOverError"
+        "RocketPyError", "ScheduleConflictError", "ScheduleNotFoundError", "ServerError", "StoreError",
+        "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producing.producer": ("Producer",),

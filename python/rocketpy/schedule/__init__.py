@@ -19,11 +19,11 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
+from rocketpy.base.instant import datetime_of
 from rocketpy.base.options import lists_options
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.errors import InvalidArgumentError, ScheduleConflictError, ScheduleNotFoundError
 from rocketpy.message import Message
 from rocketpy.producing.producer import Producer
@@ -34,6 +34,7 @@ from rocketpy.schedule.times import Times, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
     from typing import Unpack
 
     from rocketpy.config import Duration
@@ -74,7 +75,7 @@ def add(
     name: str,
     *,
     topic: str,
-    body: bytes = b"",
+    body: bytes | None = None,
     cron: str | None = None,
     every: Duration | None = None,
     timezone: str = "UTC",
@@ -89,7 +90,7 @@ def add(
     Args:
         name: Name of the schedule: up to 100 characters of `a-z A-Z 0-9 _ - .`.
         topic: Topic of its messages.
-        body: Body of its messages, up to 64 KiB.
+        body: Body of its messages, up to 64 KiB; default: the name of the schedule.
         cron: Cron text of five fields, such as `0 3 * * MON-FRI`. Requires the extra `schedule`.
         every: Interval in whole seconds, or a timedelta, in place of `cron`. The first time is one interval from now.
         timezone: Time zone of the cron text, such as `Europe/Berlin`. Local times that a change of the clock skips fire
@@ -127,9 +128,7 @@ def add(
 
 
 @lists_options(ClientOptions, CLIENT_DEFAULTS)
-def remove(
-    name: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]
-) -> None:
+def remove(name: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
     """Removes a schedule. A time whose decision is stored already still fires.
 
     Args:
@@ -151,9 +150,7 @@ def remove(
 
 
 @lists_options(ClientOptions, CLIENT_DEFAULTS)
-def schedules(
-    *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]
-) -> list[Schedule]:
+def schedules(*, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> list[Schedule]:
     """All stored schedules, sorted by name.
 
     Args:
@@ -166,12 +163,12 @@ def schedules(
     return [_shown(entry) for _, entry in sorted(entries.items())]
 
 
-def _definition(name: str, topic: str, body: bytes, tag: str | None, missed: str, times: Times) -> Definition:
+def _definition(name: str, topic: str, body: bytes | None, tag: str | None, missed: str, times: Times) -> Definition:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgumentError(f"not a name of a schedule: {name!r}", hint="1 to 100 of a-z A-Z 0-9 _ - .")
     if missed not in (ONCE, NEVER):
         raise InvalidArgumentError(f"missed must be {ONCE!r} or {NEVER!r}, not {missed!r}")
-    checked = Message(topic, body, tag=tag)
+    checked = Message(topic, name.encode() if body is None else body, tag=tag)
     if len(checked) > MAX_BODY_BYTES:
         raise InvalidArgumentError(f"body of a schedule exceeds {MAX_BODY_BYTES} bytes: {len(checked)}")
     return Definition(times, topic, checked.body, tag, missed)
@@ -193,11 +190,7 @@ def _shown(entry: Entry) -> Schedule:
         wanted.body,
         wanted.tag,
         wanted.missed,
-        _moment(entry.next_ms),
-        _moment(entry.fired_ms),
+        datetime_of(entry.next_ms),
+        datetime_of(entry.fired_ms),
         entry.error,
     )
-
-
-def _moment(at_ms: int | None) -> datetime | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)

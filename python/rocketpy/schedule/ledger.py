@@ -56,7 +56,8 @@ class Definition:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Definition:
         """Reads the value of a record."""
-        return cls(**{**given, "times": Times(**given["times"]), "body": b64decode(given["body"])})
+        body, times = b64decode(given["body"]), Times(**given["times"])
+        return cls(times, given["topic"], body, given["tag"], given["missed"])
 
     def __str__(self) -> str:
         tag = "" if self.tag is None else f", tag {self.tag}"
@@ -112,7 +113,8 @@ class Prepare:
 
     entry: Entry
     tick: Tick
-    now_ms: int
+    came_ms: int
+    """Time at which the tick was stored, by the clock of the broker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
+from rocketpy.base.instant import now_ms
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
@@ -75,11 +75,12 @@ class Scheduler(Closing):
     Examples:
         >>> from rocketpy import schedule
         >>> server = getfixture("rocketpy_server")
-        >>> _ = schedule.add("tick", every=1, topic="ticks", body=b"go", name_servers=server.name_server)
-        >>> with schedule.Scheduler(server.name_server), server.consumer("tock", "ticks", allow_missing_topic=True) as c:
-        ...     [message.body for message in c.poll(max_messages=1, timeout=60)]
+        >>> address = server.name_server
+        >>> _ = schedule.add("tick", every=1, topic="ticks", body=b"go", name_servers=address)
+        >>> with schedule.Scheduler(address), server.consumer("t", "ticks", allow_missing_topic=True) as consumer:
+        ...     [message.body for message in consumer.poll(max_messages=1, timeout=60)]
         [b'go']
-        >>> schedule.remove("tick", name_servers=server.name_server)
+        >>> schedule.remove("tick", name_servers=address)
     """
 
     __slots__ = ("_ledger", "_lock", "_name_servers", "_next", "_options", "_stop", "_thread")
@@ -172,9 +173,9 @@ class Scheduler(Closing):
         self._forget()
         ledger = owner.journal.read(owner.queue, Ledger(hop_ms), position)
         logger.info("this process fires %d schedules", len(ledger.entries))
-        now_ms = time.time_ns() // 1_000_000
+        local_ms = now_ms()
         for entry in ledger.entries.values():
-            if entry.pending is not None and entry.pending.due_ms + OVERDUE_MS < now_ms:
+            if entry.pending is not None and entry.pending.due_ms + OVERDUE_MS < local_ms:
                 owner.act(Arm(entry))
         with self._lock:
             self._ledger, self._next = ledger, position
@@ -208,15 +209,15 @@ class Owner:
             case Arm(entry):
                 if entry.pending is not None:
                     self._append(tick_record(TOPIC, entry, entry.pending))
-            case Prepare(entry, tick, now_ms):
-                self._prepare(entry, tick, now_ms)
+            case Prepare(entry, tick, came_ms):
+                self._prepare(entry, tick, came_ms)
             case End(half, commits):
                 self._end(half, commits=commits)
 
     def _append(self, record: Message) -> None:
         self._producer.send(record, queue=self.queue)
 
-    def _prepare(self, entry: Entry, tick: Tick, now_ms: int) -> None:
+    def _prepare(self, entry: Entry, tick: Tick, came_ms: int) -> None:
         half, failure = None, None
         try:
             half = self._producer.transaction(firing_message(entry, tick.at_ms)).receipt
@@ -224,9 +225,9 @@ class Owner:
             failure = str(error)
             logger.error("schedule %s cannot fire: %s", firing_id(entry.name, tick.at_ms), error)
             may_pass = error.retryable or error.may_have_been_applied
-            late_ms = max(0, now_ms - tick.at_ms)
+            late_ms = max(0, came_ms - tick.at_ms)
             if may_pass and (entry.definition.missed != NEVER or tick.is_late or late_ms <= MISSED_MS):
-                due_ms = max(now_ms, entry.due_ms) + min(max(late_ms, RETRY_MS), LONGEST_RETRY_MS)
+                due_ms = max(came_ms, entry.due_ms) + min(max(late_ms, RETRY_MS), LONGEST_RETRY_MS)
                 self._append(tick_record(TOPIC, entry, Tick(tick.at_ms, due_ms, tick.is_late, failure)))
                 return
         self._append(fire_record(TOPIC, entry, tick, half, failure))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from rocketpy.base.arrow import import_optional
+from rocketpy.base.instant import now_ms
 from rocketpy.config import duration_seconds
 from rocketpy.errors import InvalidArgumentError
 
@@ -48,30 +49,30 @@ class Times:
                 return found_ms
         return None
 
-    def latest(self, first_ms: int, now_ms: int) -> int:
-        """Latest time up to `now_ms`, or `first_ms` if there is none later.
+    def latest(self, first_ms: int, until_ms: int) -> int:
+        """Latest time up to `until_ms`, or `first_ms` if there is none later.
 
         Args:
             first_ms: One of the times.
-            now_ms: The current time.
+            until_ms: Time to end with.
 
         Examples:
             >>> Times(None, 90, "UTC").latest(1_000, 200_000)
             181000
         """
-        if now_ms <= first_ms:
+        if until_ms <= first_ms:
             return first_ms
         if self.every_seconds is not None:
             step = self.every_seconds * SECOND_MS
-            return first_ms + (now_ms - first_ms) // step * step
+            return first_ms + (until_ms - first_ms) // step * step
         latest_ms = first_ms
-        for found in self._iterate(now_ms, reverse=True):
+        for found in self._iterate(until_ms, reverse=True):
             found_ms = int(found.timestamp()) * SECOND_MS
-            if found_ms <= now_ms:
+            if found_ms <= until_ms:
                 latest_ms = max(first_ms, found_ms)
                 break
         # Backwards the parser skips times of an hour that the clock repeats.
-        while (follows := self.after(latest_ms)) is not None and follows <= now_ms:
+        while (follows := self.after(latest_ms)) is not None and follows <= until_ms:
             latest_ms = follows
         return latest_ms
 
@@ -109,7 +110,7 @@ def times_of(cron: str | None, every: Duration | None, timezone: str) -> Times:
     if len(text.split()) != FIELDS:
         raise InvalidArgumentError(f"cron text must have five fields: {cron!r}", hint=CRON_HINT)
     try:
-        first = times.after(int(datetime.now(UTC).timestamp() * SECOND_MS))
+        first = times.after(now_ms())
     except _cronsim().CronSimError as error:
         raise InvalidArgumentError(f"invalid cron text {cron!r}: {error}", hint=CRON_HINT) from None
     if first is None:
