@@ -14,7 +14,10 @@ from rocketpy.schedule import Schedule, add, remove, schedules
 from rocketpy.schedule.journal import GROUP
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
-NOBODY = "no scheduler runs now: schedules fire once a process of yours runs rocketpy.schedule.Scheduler"
+NOBODY = (
+    "no scheduler runs now: a process of yours must run rocketpy.schedule.Scheduler; without one, schedules are lost "
+    "after fileReservedTime (72 hours)"
+)
 
 
 def list_schedules(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
