@@ -238,6 +238,7 @@ def test_a_duplicate_of_a_timer_message_fires_nothing(server):
         server.advance(HOUR)
         wait_for_firing(server, first + timedelta(hours=1))
     assert fired(server) == hourly(first, range(2))
+    assert records(server, "fire") == 2
 
 
 def test_a_group_that_lost_its_offsets_fires_nothing_again(server):

@@ -35,7 +35,9 @@ def add_schedule(
     name: Name,
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="Text; default: the name.")] = None,
-    cron: Annotated[str | None, typer.Option("--cron", metavar="TEXT", help="Such as '0 3 * * MON-FRI'.")] = None,
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="TEXT", help="Cron text of five fields, such as '0 3 * * MON-FRI'.")
+    ] = None,
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Interval: 90s, 15m, 6h, 1d.")] = None,
     timezone: Annotated[
         str, typer.Option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")

@@ -76,8 +76,10 @@ class Scheduler(Closing):
         >>> from rocketpy import schedule
         >>> server = getfixture("rocketpy_server")
         >>> address = server.name_server
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("ticks", queues=1)
         >>> _ = schedule.add("tick", every=1, topic="ticks", body=b"go", name_servers=address)
-        >>> with schedule.Scheduler(address), server.consumer("t", "ticks", allow_missing_topic=True) as consumer:
+        >>> with schedule.Scheduler(address), server.consumer("tockers", "ticks") as consumer:
         ...     [message.body for message in consumer.poll(max_messages=1, timeout=60)]
         [b'go']
         >>> schedule.remove("tick", name_servers=address)

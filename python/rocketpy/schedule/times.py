@@ -53,7 +53,7 @@ class Times:
         """Latest time up to `until_ms`, or `first_ms` if there is none later.
 
         Args:
-            first_ms: One of the times.
+            first_ms: A time of the schedule.
             until_ms: Time to end with.
 
         Examples:
