@@ -83,7 +83,8 @@ _NAMES = {
         "DedupStoreError", "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError",
         "InProgressError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
         "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
-        "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
+        "RocketPyError", "ScheduleConflictError", "ScheduleNotFoundError", "ServerError", "StoreError",
+        "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producing.producer": ("Producer",),
@@ -94,7 +95,7 @@ _NAMES = {
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
 }  # fmt: skip
 """Public names by module."""
-_MODULES = ("codec", "dedup", "errors", "store")
+_MODULES = ("codec", "dedup", "errors", "schedule", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 check_interpreter()

@@ -52,6 +52,8 @@ __all__ = [
     "RefusedError",
     "RequestTimeoutError",
     "RocketPyError",
+    "ScheduleConflictError",
+    "ScheduleNotFoundError",
     "ServerError",
     "StoreError",
     "StoreLockedError",
@@ -241,6 +243,14 @@ class DedupStoreError(RocketPyError):
     With `may_have_been_applied` the work was done, but its mark could not be stored: a retry repeats the work.
     Otherwise nothing ran.
     """
+
+
+class ScheduleConflictError(RocketPyError):
+    """Another definition is stored under the name of a schedule. The text shows both; nothing was changed."""
+
+
+class ScheduleNotFoundError(RocketPyError, LookupError):
+    """There is no schedule of this name."""
 
 
 class DecodeError(RocketPyError, ValueError):

@@ -195,12 +195,13 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 READ_ONLY = {
     "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "group describe",
-    "group lag", "group list", "ha status", "message query", "store diff", "store dump", "store stat", "store verify",
-    "topic describe", "topic list",
+    "group lag", "group list", "ha status", "message query", "schedule list", "store diff", "store dump", "store stat",
+    "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
     "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
     "namesrv", "produce", "server", "store cut", "store repair", "store retention", "topic create",
+    "topic delete",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""
 
@@ -335,6 +336,7 @@ SHARED = {
     "raise the limit of x bytes with max_body_bytes": {"consume", "store dump"},
     "start it as a slave (--role slave)": {"broker"},
     "for a slave set brokerRole=SLAVE": {"broker"},
+    "give one of them another name, or replace": {"schedule add"},
 }
 """Beginnings of hints outside of the modules of commands, and the commands that show them."""
 

@@ -22,7 +22,7 @@ def test_a_program_of_the_guide_runs(tmp_path: Path, rocketpy_server: rocketpy.S
 
 def test_the_reference_has_every_module_with_public_names():
     listed = re.findall(r"^::: rocketpy\.([\w.]+)", (DOCS / "reference/python.md").read_text(), re.MULTILINE)
-    modules = {*rocketpy._NAMES, "dedup", "codec", "testing"}
+    modules = {*rocketpy._NAMES, "dedup", "codec", "schedule", "testing"}
     assert not {module for module in modules if not any(f"{one}.".startswith(f"{module}.") for one in listed)}
 
 

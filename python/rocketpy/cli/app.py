@@ -17,6 +17,7 @@ from rocketpy.cli import (
     ha,
     message,
     produce,
+    schedule,
     store,
     store_retention,
     store_tools,
@@ -117,6 +118,9 @@ def make_app() -> typer.Typer:
         ),
         ("dlq", "Dead letters of consumer groups.", CLIENTS): (
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
+        ),
+        ("schedule", "Cron texts and intervals that send messages.", CLIENTS): (
+            ("list", schedule.list_schedules), ("add", schedule.add_schedule), ("remove", schedule.remove_schedule),
         ),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query), ("trace", message.trace)),
         ("store", "A store folder, with or without a running server.", TOOLS): (

@@ -157,6 +157,7 @@ def code_of(error: "RocketPyError") -> ExitCode:
             errors.BrokerNotFoundError,
             errors.NotAStoreError,
             errors.OffsetError,
+            errors.ScheduleNotFoundError,
         ),
         ExitCode.UNAVAILABLE: (
             errors.RequestTimeoutError,
@@ -164,7 +165,12 @@ def code_of(error: "RocketPyError") -> ExitCode:
             errors.ConnectionLostError,
             errors.BrokerBusyError,
         ),
-        ExitCode.CONFLICT: (errors.GroupConflictError, errors.PortInUseError, errors.StoreLockedError),
+        ExitCode.CONFLICT: (
+            errors.GroupConflictError,
+            errors.PortInUseError,
+            errors.ScheduleConflictError,
+            errors.StoreLockedError,
+        ),
         ExitCode.DAMAGED: (errors.DamagedDataError,),
         ExitCode.DEFECT: (errors.AssertionFailedError,),
         ExitCode.REFUSED: (errors.RefusedError, errors.NotSupportedError, errors.StoreError, errors.ServerError),
