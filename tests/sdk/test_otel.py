@@ -211,7 +211,7 @@ def test_an_instrumented_producer_is_a_producer(traces, rocketpy_server, rocketp
         with pytest.raises(TypeError, match=r"message must be a rocketpy\.Message, not int"):
             traced.send_many(b"bytes")
     assert traced.closed
-    with pytest.raises(TypeError, match="client must be a Producer, an AsyncProducer or a PushConsumer, not str"):
+    with pytest.raises(TypeError, match="client must be a Producer, an AsyncProducer, a PushConsumer or an AsyncPush"):
         instrument("producer")
 
 
