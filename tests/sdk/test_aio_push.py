@@ -247,8 +247,8 @@ def test_wrong_uses_are_refused_by_name(server, topic, group):
     async def main():
         with pytest.raises(TypeError, match="AsyncPushConsumer has no option tags: pass it to the decorator"):
             pusher(server, group, tags="paid")
-        with pytest.raises(TypeError, match='PushConsumer has no option "concurency"'):
-            await started(concurency=3)
+        with pytest.raises(TypeError, match='PushConsumer has no option "concurrence"'):
+            await started(concurrence=3)
         consumer = pusher(server, group)
         async with consumer:  # handlers may be registered in the block
             with pytest.raises(rocketpy.InvalidArgumentError, match="has no handler"):

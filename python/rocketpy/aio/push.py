@@ -218,9 +218,10 @@ class Stopping:
         return None
 
     def begin_close(self) -> None:
-        """Begins the stop at the exit of Python."""
-        self._note_dead_loop()
-        self._member.begin_stop(self._member.stop_timeout)
+        """Begins the stop at the exit of Python, unless one is under way."""
+        if self._stopped is None:
+            self._note_dead_loop()
+            self._member.begin_stop(self._member.stop_timeout)
 
     def _note_dead_loop(self) -> None:
         if not self._workers.has_live_loop():  # no handler can end
