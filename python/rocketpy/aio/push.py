@@ -219,7 +219,7 @@ class Stopping:
 
     def begin_close(self) -> None:
         """Begins the stop at the exit of Python, unless one is under way."""
-        if self._stopped is None:
+        if not self._workers.is_stopping:
             self._note_dead_loop()
             self._member.begin_stop(self._member.stop_timeout)
 
