@@ -115,7 +115,8 @@ def test_a_close_inside_a_handler_returns_and_the_stop_follows(server, topic, gr
 
 def test_starts_that_are_cancelled_or_closed_leave_no_member(server, topic, group):
     async def main():
-        closed, cancelled = pusher(server, group), pusher(server, group)
+        closed = pusher(server, group)
+        cancelled = pusher(server, group, balance=lambda group, client_id, queues, members: queues)
         closed.on(topic)(print)
         cancelled.on(topic)(print)
         starting = asyncio.create_task(closed.start())
@@ -128,7 +129,9 @@ def test_starts_that_are_cancelled_or_closed_leave_no_member(server, topic, grou
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        await until(lambda: "rocketpy-push-start" not in {thread.name for thread in threading.enumerate()})
+        await until(
+            lambda: not {"rocketpy-push-start", "rocketpy-balance"} & {one.name for one in threading.enumerate()}
+        )
         assert members(server, group) == []
         async with cancelled:  # it may be started again
             assert members(server, group) == [cancelled.client_id]
@@ -167,7 +170,7 @@ def test_a_loop_that_ends_before_the_close_takes_the_consumer_out_of_its_group(s
             send(server, topic, 8)  # the next message finds the loop closed
         wait_until(lambda: members(server, group) == [])
     assert f"event loop of push consumer {group} ended before close()" in caplog.text
-    assert (held.consumer.closed, committed(server, group, topic)) == (False, 0)
+    assert (held.consumer.closed, committed(server, group, topic), held.consumer.stats().failed) == (False, 0, 0)
     asyncio.run(close())  # another loop may close it
     assert held.consumer.closed
 
@@ -224,12 +227,15 @@ def test_the_first_signal_waits_for_handlers_and_the_second_cancels_them(
     assert committed(server, group, topic) == (ends[0] == "returned")
 
 
-def test_run_ends_when_another_task_closes_the_consumer(server, topic, group):
+@pytest.mark.parametrize("is_started", [False, True])
+def test_run_ends_when_another_task_closes_the_consumer(server, topic, group, is_started):
     async def main():
         consumer = pusher(server, group)
         consumer.on(topic)(print)
         running = asyncio.create_task(consumer.run())
-        await until(lambda: members(server, group))
+        await asyncio.sleep(0)
+        if is_started:
+            await until(lambda: not consumer.closed)
         await consumer.stop()
         await asyncio.wait_for(running, 60)
 
