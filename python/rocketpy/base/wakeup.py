@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from types import FrameType
 
 __all__ = ["StopRequest", "stop_signals"]
@@ -18,7 +18,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def stop_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def stop_signals(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     """Passes SIGINT and SIGTERM to a handler, if the current thread is the main thread.
 
     Args:
