@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketpy.aio.admin import *
     from rocketpy.aio.consumer import *
     from rocketpy.aio.producer import *
+    from rocketpy.aio.push import *
     from rocketpy.config import Backoff as Backoff
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Credentials as Credentials
@@ -72,6 +73,7 @@ _NAMES = {
     "aio.admin": ("AsyncAdmin",),
     "aio.consumer": ("AsyncConsumer",),
     "aio.producer": ("AsyncProducer",),
+    "aio.push": ("AsyncPushConsumer",),
     "config": ("Backoff", "Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
     "consuming.balance": ("Balance",),
     "consuming.consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),

@@ -333,9 +333,9 @@ class MemberOptions(ClientOptions, total=False):
     or takes longer than 10 s, the error is logged and the member keeps its queues."""
     on_assigned: Annotated["QueuesCallback | None", Default(None)]
     """Called as `on_assigned(consumer, queues)` with the queues that this member gained, before it receives their
-    messages. The caller is `poll`, or with handlers a separate thread. For an `AsyncConsumer`, and with handlers, it
-    may be an `async def`, which runs in their event loop. Exceptions are logged, and counted by `stats()`. Default
-    None."""
+    messages. The caller is `poll`, or with handlers a separate thread, or the loop of an `AsyncPushConsumer`. For an
+    `AsyncConsumer`, and with handlers, it may be an `async def`, which runs in their event loop. Exceptions are logged,
+    and counted by `stats()`. Default None."""
     on_revoked: Annotated["QueuesCallback | None", Default(None)]
     """Called in the same way with the queues that this member loses, and with all queues at the close. The member keeps
     the queues, and can commit them, until the callback returns, at most for `handover_timeout`. Default None."""
@@ -414,7 +414,7 @@ STOP_SECONDS = 30.0
 
 
 class PushOptions(MemberOptions, total=False):
-    """Keyword options of `rocketpy.PushConsumer`."""
+    """Keyword options of `rocketpy.PushConsumer` and `rocketpy.AsyncPushConsumer`."""
 
     concurrency: Annotated["int", Default(CONCURRENCY)]
     """Maximum number of handlers to run concurrently (1 to 1000). Each runs in a thread, or in a task if it is `async

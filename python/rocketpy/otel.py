@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rocketpy import (
         AsyncConsumer,
         AsyncProducer,
+        AsyncPushConsumer,
         Consumer,
         Producer,
         PushConsumer,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["extract", "inject", "instrument", "process_span"]
 
-P = TypeVar("P", "Producer", "AsyncProducer", "PushConsumer")
+P = TypeVar("P", "Producer", "AsyncProducer", "PushConsumer", "AsyncPushConsumer")
 Function = TypeVar("Function", bound="Callable[..., Any]")
 Attributes = dict[str, str | int | Sequence[str]]
 
@@ -73,7 +74,7 @@ def instrument(client: P, *, tracer_provider: TracerProvider | None = None) -> P
     All other calls are forwarded to the given client, which creates no spans if it is used directly.
 
     Args:
-        client: A `Producer`, a `TransactionProducer`, an `AsyncProducer` or a `PushConsumer`.
+        client: A `Producer`, `TransactionProducer`, `AsyncProducer`, `PushConsumer` or `AsyncPushConsumer`.
         tracer_provider: Tracer provider of the spans; default: the global one.
 
     Raises:
@@ -86,11 +87,11 @@ def instrument(client: P, *, tracer_provider: TracerProvider | None = None) -> P
         ... def mail(message):
         ...     trace.get_current_span().set_attribute("shop.order", message.body.decode())
     """
-    from rocketpy import AsyncProducer, Producer, PushConsumer
+    from rocketpy import AsyncProducer, AsyncPushConsumer, Producer, PushConsumer
 
-    kinds = "a Producer, an AsyncProducer or a PushConsumer"
-    check_type("client", client, Producer | AsyncProducer | PushConsumer, kinds)
-    if isinstance(client, PushConsumer):
+    kinds = "a Producer, an AsyncProducer, a PushConsumer or an AsyncPushConsumer"
+    check_type("client", client, Producer | AsyncProducer | PushConsumer | AsyncPushConsumer, kinds)
+    if isinstance(client, PushConsumer | AsyncPushConsumer):
         return cast("P", TracedPush(client, tracer_provider))
     kind = TracedAsync if isinstance(client, AsyncProducer) else Traced
     return cast("P", kind(client, _tracer(tracer_provider)))
@@ -123,7 +124,7 @@ def extract(message: ReceivedMessage) -> Context:
 def process_span(
     messages: ReceivedMessage | Sequence[ReceivedMessage],
     *,
-    consumer: Consumer | AsyncConsumer | PushConsumer | None = None,
+    consumer: Consumer | AsyncConsumer | PushConsumer | AsyncPushConsumer | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Generator[Span]:
     """Opens a span for the work on one or several messages. The span is current in the block.
@@ -184,9 +185,9 @@ class _Standing:
 
 
 class TracedPush(_Standing):
-    """An instrumented `PushConsumer`."""
+    """An instrumented `PushConsumer` or `AsyncPushConsumer`."""
 
-    def __init__(self, consumer: PushConsumer, provider: TracerProvider | None) -> None:
+    def __init__(self, consumer: PushConsumer | AsyncPushConsumer, provider: TracerProvider | None) -> None:
         super().__init__(consumer)
         self._provider = provider
 
@@ -229,6 +230,13 @@ class TracedPush(_Standing):
 
     def __exit__(self, *raised: Any) -> None:
         self._client.__exit__(*raised)
+
+    async def __aenter__(self) -> TracedPush:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._client.__aexit__(*raised)
 
 
 class _Producing(_Standing):

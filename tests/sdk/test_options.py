@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 CLASSES = {
     rocketpy.Consumer: (config.ConsumerOptions, config.CONSUMER_DEFAULTS),
     rocketpy.PushConsumer: (config.PushOptions, config.PUSH_DEFAULTS),
+    rocketpy.AsyncPushConsumer: (config.PushOptions, config.PUSH_DEFAULTS),
     rocketpy.Producer: (config.ProducerOptions, config.PRODUCER_DEFAULTS),
     rocketpy.Admin: (config.ClientOptions, config.CLIENT_DEFAULTS),
     rocketpy.RangeReader: (config.ClientOptions, config.CLIENT_DEFAULTS),

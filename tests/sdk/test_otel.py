@@ -211,7 +211,7 @@ def test_an_instrumented_producer_is_a_producer(traces, rocketpy_server, rocketp
         with pytest.raises(TypeError, match=r"message must be a rocketpy\.Message, not int"):
             traced.send_many(b"bytes")
     assert traced.closed
-    with pytest.raises(TypeError, match="client must be a Producer, an AsyncProducer or a PushConsumer, not str"):
+    with pytest.raises(TypeError, match="client must be a Producer, an AsyncProducer, a PushConsumer or an AsyncPush"):
         instrument("producer")
 
 
@@ -321,3 +321,26 @@ def test_an_async_handler_runs_in_a_span_too(traced, traces, rocketpy_server, ro
     assert sorted(current) == sorted(span.context.span_id for span in spans)
     assert all(link.context.span_id == send.context.span_id for span in spans for link in span.links)
     assert sum(span.attributes.get("messaging.batch.message_count", 1) for span in spans) == 4
+
+
+def test_a_handler_in_the_loop_of_the_application_runs_in_a_span(traced, traces, rocketpy_server, rocketpy_topic):
+    traced.send(rocketpy.Message(rocketpy_topic, b"one"))
+    send = traces.only()
+    current = []
+
+    async def main():
+        plain = rocketpy.AsyncPushConsumer(fresh_name("otel"), name_servers=rocketpy_server.name_servers)
+        consumer, over = instrument(plain, tracer_provider=traces.provider), asyncio.Event()
+
+        @consumer.on(rocketpy_topic)
+        async def handle(_):
+            current.append(trace.get_current_span().get_span_context().span_id)
+            over.set()
+
+        async with consumer:
+            await over.wait()
+        assert plain.closed
+
+    asyncio.run(main())
+    _, span = traces.spans()
+    assert (span.parent.span_id, [span.context.span_id]) == (send.context.span_id, current)

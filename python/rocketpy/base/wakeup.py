@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import signal
+import threading
+from typing import TYPE_CHECKING
 
-__all__ = ["StopRequest"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import FrameType
+
+__all__ = ["StopRequest", "stop_signals"]
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def stop_signals(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Passes SIGINT and SIGTERM to a handler, if the current thread is the main thread.
+
+    Args:
+        handler: As for `signal.signal`.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    # What is ignored stays so, as in the background job of a shell.
+    caught = [one for one in STOP_SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, handler) for one in caught}
+    try:
+        yield
+    finally:
+        for one, previous in before.items():
+            if previous is not None:  # of a program that is not Python's
+                signal.signal(one, previous)
 
 
 class StopRequest:

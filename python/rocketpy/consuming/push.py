@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import logging
 import signal
 import threading
-import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Closing
-from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
 from rocketpy.base.options import takes_options
-from rocketpy.base.signature import check_function
-from rocketpy.base.wakeup import StopRequest
-from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
-from rocketpy.consuming.balance import Allocating, allocating
-from rocketpy.consuming.consumer import ConsumerState, decode_by
-from rocketpy.consuming.handlers import Handler, Reject, Retry
-from rocketpy.consuming.rebalance import callbacks
-from rocketpy.consuming.workers import END_SECONDS, Workers
-from rocketpy.errors import ClosedError, InvalidArgumentError
-from rocketpy.stats import PushStats
+from rocketpy.base.wakeup import StopRequest, stop_signals
+from rocketpy.config import PUSH_DEFAULTS, PushOptions
+from rocketpy.consuming.handlers import Reject, Retry
+from rocketpy.consuming.member import PushMember
+from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,19 +24,21 @@ if TYPE_CHECKING:
 
     from rocketpy.codec import Codec
     from rocketpy.config import Tags
+    from rocketpy.consuming.consumer import ConsumerState
+    from rocketpy.stats import PushStats
 
 __all__ = ["PushConsumer", "Reject", "Retry"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-MAX_CONCURRENCY = 1000
-"""Maximum of `concurrency`; each handler runs in a thread or a task."""
-MAX_BATCH = 4096
-"""Maximum number of messages of a batch: the size of a pull."""
-OFFSETS_FOLDER = ".rocketmq_offsets"
-"""Folder of offset files in the home folder, as in Apache's clients."""
-OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+logger = logging.getLogger("rocketpy.client")
+
+LOOP_SECONDS = 1.0
+"""Maximum time for which `close` blocks an event loop: handlers may wait for tasks of this loop."""
+LOOP_TEXT = (
+    "%s() of push consumer of group %s blocks the event loop of its thread: "
+    "use rocketpy.AsyncPushConsumer, whose handlers run in this loop, and %s"
+)
 
 
 @takes_options(PushOptions, PUSH_DEFAULTS)
@@ -87,41 +83,13 @@ class PushConsumer(Closing):
         [b'A-17']
     """
 
-    __slots__ = (
-        "_allocating",
-        "_callbacks",
-        "_group",
-        "_handlers",
-        "_is_starting",
-        "_is_unwanted",
-        "_name_servers",
-        "_native",
-        "_options",
-        "_starting",
-        "_stop_asked",
-        "_stop_timeout",
-        "_workers",
-    )
+    __slots__ = ("_is_starting", "_is_unwanted", "_member", "_starting", "_stop_asked")
 
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:
         super().__init__()
-        check_type("group", group, str, "a str")
-        if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
-            raise TypeError(f"PushConsumer has no option {misplaced[0]}: pass it to the decorator on() of each topic")
-        check_unicode(group)
-        self._group = group
-        self._name_servers = name_server_list(name_servers)
-        self._handlers: dict[str, Handler] = {}
-        concurrency = options.pop("concurrency", CONCURRENCY)
-        _check_count("concurrency", concurrency, MAX_CONCURRENCY)
-        self._workers = Workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
-        self._stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
-        self._callbacks = callbacks(group, options, has_loop=True)
-        self._allocating: Allocating | None = None
-        self._options = options
-        self._native: _rocketpy.PushConsumer | None = None
+        self._member = PushMember("PushConsumer", group, name_servers, options)
         self._stop_asked = StopRequest()
         self._starting = threading.RLock()  # a signal handler may stop the consumer in the thread that starts it
         self._is_starting = self._is_unwanted = False
@@ -162,32 +130,7 @@ class PushConsumer(Closing):
             ... def mail(messages):
             ...     print(len(messages))
         """
-        check_type("topic", topic, str, "a name")
-        check_unicode(topic, sql, tags)
-        if sql is not None:
-            check_type("sql", sql, str, 'an expression such as "a > 3"')
-            if tags != "*":
-                hint = "use TAGS in the expression, as in TAGS = 'UA'"
-                raise InvalidArgumentError(f"tags and sql exclude each other for topic {topic}", hint=hint)
-        if batch is not None:
-            _check_count("batch", batch, MAX_BATCH)
-        _rocketpy.tag_names(tags)  # refuses what are no tags
-        decode = decode_by(codec)
-
-        def register(function: Function) -> Function:
-            wanted = "a function of a message" if batch is None else "a function of a list of messages"
-            check_function(f"the handler of topic {topic}", function, wanted, 1)
-            if self._native is not None:
-                raise InvalidArgumentError(
-                    f"cannot register a handler of topic {topic}: the consumer was already started"
-                )
-            if topic in self._handlers:
-                hint = "subscribe the handler to all tags, and branch on message.tag in it"
-                raise InvalidArgumentError(f"topic {topic} already has a handler", hint=hint)
-            self._handlers[topic] = Handler(function, tags, sql, batch, decode)
-            return function
-
-        return register
+        return self._member.register(topic, tags, sql, batch, codec)
 
     def start(self) -> Self:
         """Joins the group and calls handlers in background threads. Does nothing if the consumer is running.
@@ -202,51 +145,22 @@ class PushConsumer(Closing):
         """
         with self._starting:
             self._is_unwanted = False
-            if self._native is not None:
-                self._workers.check_open()
+            if self._member.has_started:
+                self._member.workers.check_open()
                 return self
             self._is_starting = True
             try:
-                self._start()
+                joined = self._member.join()
+                self._opened()
+                self._member.begin(joined, self)
             finally:
                 self._is_starting = False
             if self._is_unwanted:
                 super().close()
                 raise ClosedError(
-                    f"the push consumer of group {self._group} was stopped during its start", hint="create a new one"
+                    f"the push consumer of group {self.group} was stopped during its start", hint="create a new one"
                 )
         return self
-
-    def _start(self) -> None:
-        """Joins the group and starts the threads."""
-        if not self._handlers:
-            raise InvalidArgumentError(
-                f"push consumer of group {self._group} has no handler",
-                hint='decorate a function: @consumer.on("orders")',
-            )
-        options = self._options.copy()
-        folder = options.pop("offsets_folder", None)
-        if options.get("broadcast"):
-            path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
-            options["offsets_folder"] = str(path.absolute())
-        topics = [
-            (topic, one.tags, one.sql, one.lane, one.batch or 1, one.decode) for topic, one in self._handlers.items()
-        ]
-        self._allocating = allocating(options)
-        if self._allocating is not None:
-            options = self._allocating.options(options)
-        try:
-            self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
-        except BaseException:
-            self._end_allocating()
-            raise
-        self._opened()
-        self._workers.start(self._native, self._handlers, self._callbacks, weakref.ref(self))
-
-    def _end_allocating(self) -> None:
-        if self._allocating is not None:
-            self._allocating.end()
-            self._allocating.join()
 
     def run(self) -> None:
         """Starts the consumer, runs until SIGINT (Ctrl-C), SIGTERM or `stop` by another thread, and stops in order.
@@ -256,24 +170,18 @@ class PushConsumer(Closing):
         Raises:
             RocketPyError: As for `start` and `stop`.
         """
-        is_main = threading.current_thread() is threading.main_thread()
-        # What is ignored stays so, as in the background job of a shell.
-        caught = [one for one in STOP_SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
-        before = {one: signal.signal(one, self._on_signal) for one in caught}
-        try:
+        if _blocks_a_loop():
+            logger.warning(LOOP_TEXT, "run", self.group, "`await consumer.run()`")
+        with stop_signals(self._on_signal):
             try:
-                self.start()
-            except ClosedError:
-                if not self._is_unwanted:
-                    raise
-            self._stop_asked.wait()
-        finally:
-            try:
-                self.close()
+                try:
+                    self.start()
+                except ClosedError:
+                    if not self._is_unwanted:
+                        raise
+                self._stop_asked.wait()
             finally:
-                for one, handler in before.items():
-                    if handler is not None:  # of a program that is not Python's
-                        signal.signal(one, handler)
+                self.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stop_asked.is_set():
@@ -284,7 +192,8 @@ class PushConsumer(Closing):
         """Stops in order: waits up to `stop_timeout` for running handlers, commits, and leaves the group.
 
         Handlers receive no new messages, except those already taken for them. A call inside a handler returns at once,
-        and the stop follows.
+        and the stop follows. A call in the thread of a running event loop, whose tasks a handler may need, returns
+        after 1 s at most with a warning, and the stop follows: use `AsyncPushConsumer` there.
 
         Raises:
             RequestTimeoutError: A broker did not answer the last commit: messages may be redelivered.
@@ -294,67 +203,79 @@ class PushConsumer(Closing):
     def close(self) -> None:
         """Stops the consumer, as `stop`."""
         self._stop_asked.set()
-        if not self._workers.has_current_thread():
+        if not self._member.workers.has_current_thread():
             if self._is_starting:
                 self._is_unwanted = True
             if not self._is_elsewhere:
                 with self._starting:  # waits for a start in another thread
                     pass
-            super().close()
+            if _blocks_a_loop() and not self._is_over() and not self._is_elsewhere:
+                self._close_beside_a_loop()
+            else:
+                super().close()
         elif not self._closed:
             threading.Thread(target=super().close, name="rocketpy-push-stop").start()
 
+    def _close_beside_a_loop(self) -> None:
+        """Stops in another thread: the current one runs an event loop, which a handler may need to return."""
+        ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def stop() -> None:
+            try:
+                super(PushConsumer, self).close()
+            except BaseException as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=stop, name="rocketpy-push-stop").start()
+        if concurrent.futures.wait([ended], LOOP_SECONDS).done:
+            ended.result()
+        else:
+            logger.warning(LOOP_TEXT, "close", self.group, "`await consumer.close()`")
+            ended.add_done_callback(self._note_stop)
+
+    def _note_stop(self, ended: concurrent.futures.Future[None]) -> None:
+        if (error := ended.exception()) is not None:
+            logger.error("cannot stop push consumer of group %s in order: %s", self.group, error)
+
     def _begin_close(self) -> None:
-        if self._native is not None:
-            self._native.begin_stop(self._stop_timeout)
+        self._member.begin_stop(self._member.stop_timeout)
 
     def _close(self) -> None:
-        if self._native is not None:
-            try:
-                self._native.stop(self._stop_timeout)
-            except BaseException:  # Ctrl-C: neither this nor the end of Python waits on
-                self._stop_timeout = 0.0
-                self._workers.end(0.0)
-                raise
-            finally:
-                self._end_allocating()
-            self._workers.end(END_SECONDS)
+        self._member.stop()
 
     @property
     def group(self) -> str:
         """Name of the consumer group."""
-        return self._group
+        return self._member.group
 
     @property
     def client_id(self) -> str | None:
         """Id of this consumer at brokers and other members; None before the start."""
-        return None if self._native is None else self._native.client_id
+        return self._member.client_id
 
     def stats(self) -> PushStats:
         """Outcomes of messages since the start."""
-        failed_callbacks = self._callbacks.failures if self._callbacks else 0
-        if self._native is None:
-            return PushStats(0, 0, 0, 0, 0, 0, failed_callbacks)
-        return self._native.stats(failed_callbacks)
+        return self._member.stats()
 
     def state(self) -> ConsumerState:
         """Assigned queues of this consumer, and which of its brokers answer. Sends no request."""
-        if self._native is None:
-            return ConsumerState((), ())
-        return self._native.state()
+        return self._member.state()
 
     def __enter__(self) -> Self:
         """Starts the consumer if it has a handler; otherwise call `start` in the block."""
-        return self.start() if self._handlers else self
+        return self.start() if self._member.has_handlers else self
 
     def __repr__(self) -> str:
-        state = "not started" if self._native is None else "stopped" if self._closed else "runs"
-        return f"<PushConsumer of group {self._group!r} ({state})>"
+        state = "not started" if not self._member.has_started else "stopped" if self._closed else "runs"
+        return f"<PushConsumer of group {self.group!r} ({state})>"
 
 
-def _check_count(name: str, count: int, most: int) -> None:
-    # Not every caller has a type checker.
-    if isinstance(count, bool) or not isinstance(count, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name} must be an int, not {type(count).__name__}")
-    if not 1 <= count <= most:
-        raise InvalidArgumentError(f"{name} must be from 1 to {most}, not {count}")
+def _blocks_a_loop() -> bool:
+    """Whether a wait in the current thread blocks an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

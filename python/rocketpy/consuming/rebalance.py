@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import weakref
@@ -17,7 +18,7 @@ from rocketpy.errors import ClosedError, ForkedError, RocketPyError
 from rocketpy.message import MessageQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Coroutine
 
     from rocketpy import _rocketpy
     from rocketpy.config import Duration, MemberOptions
@@ -93,7 +94,7 @@ def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callback
             continue
         check_function(f"option {name}", function, "a function of a consumer and queues", 2)
         if is_async(function) and not has_loop:
-            others = "AsyncConsumer and PushConsumer take an `async def`"
+            others = "AsyncConsumer, PushConsumer and AsyncPushConsumer take an `async def`"
             raise TypeError(f"option {name} must be a plain function: a Consumer has no loop; {others}")
     return Callbacks(group, *found.values()) if any(found.values()) else None
 
@@ -162,14 +163,17 @@ def tell_of_changes(
     native: _rocketpy.PushConsumer,
     callbacks: Callbacks,
     run: Callable[[Coroutine[Any, Any, None]], None],
+    *,
+    all_in_loop: bool,
 ) -> None:
-    """Calls the callbacks of a `PushConsumer` in its own thread, until the consumer is stopped.
+    """Calls the callbacks of a push consumer until it is stopped: `async def` callbacks in its loop, others here.
 
     Args:
         consumer: The consumer.
         native: The native consumer.
         callbacks: The callbacks.
-        run: Runs an `async def` callback, and waits for it.
+        run: Runs a callback in the loop, and waits for it.
+        all_in_loop: Whether plain callbacks run in the loop as well.
     """
     while True:
         try:
@@ -177,7 +181,7 @@ def tell_of_changes(
             if change is None:
                 continue
             try:
-                if callbacks.is_async(change):
+                if all_in_loop or callbacks.is_async(change):
                     run(call_async(consumer(), change, callbacks))
                 else:
                     callbacks.call_plain(consumer(), change)
@@ -189,8 +193,10 @@ def tell_of_changes(
 
 
 async def call_async(consumer: object, change: _rocketpy.Change, callbacks: Callbacks) -> None:
-    """Calls a callback that is an `async def`."""
+    """Calls a callback in an event loop."""
     try:
-        await cast("Awaitable[object]", callbacks.call(consumer, change))
+        result = callbacks.call(consumer, change)
+        if inspect.isawaitable(result):
+            await result
     except BaseException as error:  # SystemExit as well, which would end the loop
         callbacks.failed(change, error)

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
@@ -17,6 +17,7 @@ from rocketpy.consuming.rebalance import tell_of_changes
 from rocketpy.errors import ClosedError, ForkedError
 
 if TYPE_CHECKING:
+    import contextvars
     import weakref
     from collections.abc import Callable, Coroutine, Iterator
 
@@ -33,12 +34,16 @@ WATCH_SECONDS = 1.0
 """Interval of the check for handlers and callbacks that do not return."""
 GRACE_SECONDS = 0.5
 """Time after `handler_timeout` before a task is cancelled: its messages are sent back first."""
+TURN_SECONDS = 0.005
+"""Time after which handlers that never wait let other tasks of the application run."""
 END_SECONDS = 1.0
 """Timeout for the threads of a stopped consumer. A thread in a handler continues; its messages are redelivered."""
 
 
 class Workers:
-    """The threads of a push consumer."""
+    """The threads of a push consumer, one of which runs the loop of its tasks."""
+
+    _has_own_loop: ClassVar[bool] = True
 
     def __init__(self, group: str, concurrency: int, handler_timeout: Duration) -> None:
         self._group = group
@@ -51,6 +56,7 @@ class Workers:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context: contextvars.Context | None = None  # of the tasks
         self._loop_ends = False
         self._slots = threading.Semaphore(concurrency)
         self._running: dict[asyncio.Task[None], Running] = {}
@@ -72,10 +78,10 @@ class Workers:
         """
         self._native, self._handlers = native, handlers
         lanes = {handler.lane for handler in handlers.values()}
-        if TASKS in lanes or (callbacks is not None and callbacks.any_async):
+        if self._has_own_loop and (TASKS in lanes or (callbacks is not None and callbacks.any_async)):
             self._loop = asyncio.new_event_loop()  # before a handler can stop the consumer, which ends the loop
         with self._lock:  # a handler may stop the consumer before all threads are started
-            if self._loop is not None:
+            if self._has_own_loop and self._loop is not None:
                 self._add_other(self._run_loop, "loop")
             if THREADS in lanes:
                 for _ in range(self._concurrency):
@@ -84,7 +90,8 @@ class Workers:
             if TASKS in lanes:
                 self._add_other(self._feed_loop, "feed")
             if callbacks is not None:
-                tell = functools.partial(tell_of_changes, consumer, native, callbacks, self._run_in_loop)
+                given = (consumer, native, callbacks, self._run_in_loop)
+                tell = functools.partial(tell_of_changes, *given, all_in_loop=not self._has_own_loop)
                 self._add_other(tell, "rebalance")
 
     def check_open(self) -> None:
@@ -255,8 +262,9 @@ class Workers:
             if work is None:
                 return
             try:
-                self._loop.call_soon_threadsafe(self._begin_task, work)
+                self._loop.call_soon_threadsafe(self._begin_task, work, context=self._context)
             except RuntimeError:  # the loop was closed
+                self._loop_has_ended()
                 return
             del work
 
@@ -278,7 +286,7 @@ class Workers:
 
     async def _run_callback(self, callback: Coroutine[Any, Any, None]) -> None:
         """Runs a callback as a task that is cancelled as those of handlers are."""
-        if self._ended.is_set():
+        if self._is_ending():
             callback.close()
             return
         task = asyncio.current_task()
@@ -289,44 +297,67 @@ class Workers:
         finally:
             del self._running[task]
 
+    def _is_ending(self) -> bool:
+        """Whether tasks are cancelled because the consumer ends."""
+        return self._ended.is_set()
+
+    def _loop_has_ended(self) -> None:
+        """Follows the end of a loop that still has tasks to run."""
+
     def _begin_task(self, work: Work) -> None:
         assert self._loop is not None
+        if self._is_ending():  # other members get the messages
+            self._slots.release()
+            return
         task = self._loop.create_task(self._run_async(work))
-        self._running[task] = Running()
+        if not task.done():  # a loop may run the beginning of a task at once
+            self._running.setdefault(task, Running())
         task.add_done_callback(self._end_task)
 
     def _end_task(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        self._running.pop(task, None)
         self._slots.release()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
             logger.error("a task of push consumer %s failed", self._group, exc_info=loggable(error))
 
     async def _run_async(self, work: Work) -> None:
         task = asyncio.current_task()
         assert task is not None
-        handler, running = self._handlers[work.topic], self._running[task]
+        handler, running = self._handlers[work.topic], self._running.setdefault(task, Running())
+        turned = monotonic()
         for given in work if handler.batch is None else batches(work):
             running.since = monotonic()
+            if not self._has_own_loop and running.since - turned >= TURN_SECONDS:
+                await asyncio.sleep(0)  # before the handler: a cancelled task gives the message back
+                turned = monotonic()
             try:
                 await handler.function(given)
             except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and self._ended.is_set():
-                    raise  # by the end of the consumer
+                if isinstance(error, GeneratorExit) or (
+                    isinstance(error, asyncio.CancelledError) and self._is_ending()
+                ):
+                    raise  # by the end of the loop or of the consumer
                 failed(work, given if isinstance(given, list) else [given], error)
+                if not self._has_own_loop and isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise  # it is meant for the application
             # By `handler_timeout`, or by the handler itself, which may have caught it: the next call begins without it.
             running.is_late = False
-            while not self._ended.is_set() and task.cancelling():
+            while not self._is_ending() and task.cancelling():
                 task.uncancel()
 
     def _cancel_late(self) -> None:
-        """Cancels tasks whose messages were sent back, because they did not end in time."""
+        """Cancels late tasks of the own loop from time to time."""
         assert self._loop is not None
+        self._cancel_late_tasks()
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+
+    def _cancel_late_tasks(self) -> None:
+        """Cancels tasks whose messages were sent back, because they did not end in time."""
         latest = monotonic() - self._timeout - GRACE_SECONDS
         for task, running in self._running.items():
             if running.since < latest and not running.is_late:
                 running.is_late = True
                 task.cancel()
-        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
 
 
 class Running:
