@@ -8,6 +8,7 @@ from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, T, later
 from rocketpy.aio.rebalance import AsyncTelling
 from rocketpy.base.arrow import import_pyarrow
+from rocketpy.base.misuse import no_message
 from rocketpy.base.names import check_type, column_list, name_server_list
 from rocketpy.base.options import lists_options
 from rocketpy.config import (
@@ -30,7 +31,7 @@ from rocketpy.errors import ClosedError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from datetime import datetime
-    from typing import Unpack
+    from typing import Never, Unpack
 
     import pyarrow
 
@@ -235,8 +236,10 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
-    async def commit(self, *, wait: bool = True) -> None:
+    async def commit(self, *_rest: Never, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`."""
+        if _rest:
+            raise no_message("AsyncConsumer")
         await later(self._native().commit, wait)
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:

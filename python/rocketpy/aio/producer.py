@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.base.hints import hinted
+from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import lists_options
 from rocketpy.config import (
@@ -22,7 +23,7 @@ from rocketpy.producing.selector import chosen, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import Duration
@@ -91,7 +92,7 @@ class AsyncProducer(AsyncClosing):
     async def send(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -113,6 +114,8 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may still be sent.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
+        if _rest:
+            raise one_message("AsyncProducer.send")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         try:
@@ -144,8 +147,10 @@ class AsyncProducer(AsyncClosing):
             raise
         return Receipts(sent)
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown."""
+        if _rest:
+            raise one_message("AsyncProducer.send_oneway")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         await later(self._native().send_oneway, message, queue)
@@ -153,12 +158,14 @@ class AsyncProducer(AsyncClosing):
     async def request(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
+        if _rest:
+            raise one_message("AsyncProducer.request")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         return await later(self._native().request, message, queue, timeout, msg_id)

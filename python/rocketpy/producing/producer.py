@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from rocketpy import _rocketpy
 from rocketpy.base.hints import hinted
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
@@ -18,7 +19,7 @@ from rocketpy.producing.selector import chosen, split
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from rocketpy.config import Duration
     from rocketpy.message import MessageQueue, ReceivedMessage
@@ -107,7 +108,7 @@ class Producer(Closing):
     def send(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -130,6 +131,8 @@ class Producer(Closing):
             NotSupportedError: The message requests a transaction; nothing was sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
+        if _rest:
+            raise one_message("Producer.send")
         return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
 
     def recall(self, receipt: Receipt | str) -> None:
@@ -152,7 +155,7 @@ class Producer(Closing):
     def request(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -193,6 +196,8 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
+        if _rest:
+            raise one_message("Producer.request")
         return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
 
     def reply(
@@ -251,7 +256,7 @@ class Producer(Closing):
     def submit(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         wait: Duration | None = None,
@@ -281,6 +286,8 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message is invalid, or its topic has no route; nothing was sent.
         """
+        if _rest:
+            raise one_message("Producer.submit")
         return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
@@ -294,13 +301,15 @@ class Producer(Closing):
         """
         self._native.flush(timeout)
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown.
 
         Args:
             message: The message.
             queue: The queue to use.
         """
+        if _rest:
+            raise one_message("Producer.send_oneway")
         self._native.send_oneway(message, self._queue_for(message, queue))
 
     def queues(self, topic: str) -> list[MessageQueue]:
