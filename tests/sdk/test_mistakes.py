@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 import rocketpy
-from rocketpy.testing import fresh_name
+from rocketpy.base.topic_names import TopicNames
+from rocketpy.testing import SMALL_FILES, fresh_name
 
 SWAPPED = ("mails", b"text")
 
@@ -88,3 +89,92 @@ def test_a_commit_of_a_message_names_the_call_for_it(rocketpy_server, rocketpy_t
 def test_an_error_inside_a_constructor_stays_as_it_is():
     with pytest.raises(TypeError, match=r"^group must be a str, not int$"):
         rocketpy.Consumer(5, "t")
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory):
+    """A server that creates no topic by itself, with the topic `mails` and the consumer group `mailer`."""
+    settings = SMALL_FILES | {"autoCreateTopicEnable": False}
+    with rocketpy.Server(tmp_path_factory.mktemp("strict") / "store", settings=settings) as server:
+        with server.admin() as admin:
+            admin.create_topic("mails", queues=1)
+            admin.create_group("mailer")
+        with server.consumer("mailer", "mails"):
+            yield server
+
+
+def sent(server, call, message):
+    with server.producer("p") as producer:
+        getattr(producer, call)(message)
+
+
+def sent_later(server, call, message):
+    in_loop(lambda: rocketpy.AsyncProducer("p", name_servers=server.name_servers), lambda p: getattr(p, call)(message))
+
+
+def joined(server, *place, **options):
+    server.consumer(*place, **options)
+
+
+def joined_later(server, *place):
+    async def nothing(_consumer): ...
+
+    in_loop(lambda: rocketpy.AsyncConsumer(*place, name_servers=server.name_servers), nothing)
+
+
+def handled(server, group, topic):
+    consumer = server.push_consumer(group)
+    consumer.on(topic)(print)
+    consumer.start()
+
+
+MISSPELT = "did you mean mails? If not, create it with `rocketpy topic create mials`"
+SWAPPED_NAMES = "group and topic look swapped: mails is a topic, and mailer is a consumer group; the group comes first"
+MESSAGE = rocketpy.Message("mials", b"text")
+MISSING = [
+    (lambda s: joined(s, "g", "mials"), MISSPELT),
+    (lambda s: joined(s, "g", ["mails", "Mials"]), MISSPELT.replace("mials", "Mials")),
+    (lambda s: joined_later(s, "g", "mials"), MISSPELT),
+    (lambda s: handled(s, "g", "mials"), MISSPELT),
+    *[(lambda s, call=call: sent(s, call, MESSAGE), MISSPELT) for call in ("send", "submit", "send_oneway", "request")],
+    *[(lambda s, call=call: sent_later(s, call, MESSAGE), MISSPELT) for call in ("send", "send_oneway", "request")],
+    (lambda s: sent(s, "send_many", [MESSAGE]), MISSPELT),
+    (lambda s: sent_later(s, "send_many", [MESSAGE]), MISSPELT),
+    (lambda s: sent(s, "queues", "mials"), MISSPELT),
+    (lambda s: sent_later(s, "queues", "mials"), MISSPELT),
+    (lambda s: joined(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: joined_later(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: handled(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: joined(s, "mails", "other"), "group and topic look swapped: mails is a topic; the group comes first"),
+    (lambda s: joined(s, "g", "mailer"), "mailer is a consumer group: give the name of a topic; `rocketpy topic list`"),
+    (lambda s: joined(s, "g", "orders"), "check its name, or create it with `rocketpy topic create orders`"),
+    (lambda s: joined(s, "g", "mials", namespace="n"), "check its name, or create it with `rocketpy topic create n%mi"),
+]
+
+
+@pytest.mark.parametrize(("use", "hint"), MISSING)
+def test_a_missing_topic_has_the_hint_of_its_cause(strict_server, use, hint):
+    with pytest.raises(rocketpy.TopicNotFoundError) as missing:
+        use(strict_server)
+    assert missing.value.hint.startswith(hint)
+    assert missing.value.__notes__ == [f"hint: {missing.value.hint}"]
+
+
+def test_names_of_topics_are_requested_once_and_only_after_a_failure(strict_server, monkeypatch):
+    requests = []
+    requested = TopicNames._requested
+    monkeypatch.setattr(TopicNames, "_requested", lambda names: requests.append(1) or requested(names))
+    monkeypatch.setattr(TopicNames, "_kept", ([], 0.0, []))
+    with strict_server.producer("p") as producer, strict_server.consumer("g", "mails"):
+        producer.send(rocketpy.Message("mails", b"text"))
+        assert not requests
+        for _ in range(3):
+            with pytest.raises(rocketpy.TopicNotFoundError):
+                producer.send(MESSAGE)
+    assert len(requests) == 1
+
+
+def test_the_error_stays_as_it_is_if_no_name_server_has_names():
+    error = rocketpy.TopicNotFoundError("no route for topic: mials", hint="check its name")
+    TopicNames(["127.0.0.1:1"], {}).explain(error, ["mials"])
+    assert error.hint == "check its name"

@@ -11,6 +11,7 @@ from rocketpy.base.arrow import import_pyarrow
 from rocketpy.base.misuse import no_message
 from rocketpy.base.names import check_type, column_list, name_server_list
 from rocketpy.base.options import lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     CONSUMER_DEFAULTS,
     ConsumerOptions,
@@ -26,7 +27,7 @@ from rocketpy.consuming.consumer import (
     topic_list,
 )
 from rocketpy.consuming.rebalance import callbacks
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClosedError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -121,9 +122,11 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         try:
             place = (self._group, self._topics, self._name_servers)
             native = await later(join, *place, arrivals, self._decode, **options)
-        except BaseException:
+        except BaseException as error:
             if self._allocating is not None:
                 self._allocating.end()
+            if isinstance(error, TopicNotFoundError):
+                await TopicNames(self._name_servers, options, self._group).explain_later(error, self._topics)
             raise
         if self._callbacks is not None:
             self._telling = AsyncTelling(self, native, self._callbacks)

@@ -11,11 +11,12 @@ from rocketpy.base.hints import hinted
 from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     PRODUCER_DEFAULTS,
     ProducerOptions,
 )
-from rocketpy.errors import PartlySentError, RefusedError
+from rocketpy.errors import PartlySentError, RefusedError, TopicNotFoundError
 from rocketpy.message import Message
 from rocketpy.producing.producer import ILLEGAL_OPERATION, RECALL_HINT, recall_handle
 from rocketpy.producing.receipts import Receipts
@@ -55,7 +56,7 @@ class AsyncProducer(AsyncClosing):
         1000
     """
 
-    __slots__ = ("_group", "_name_servers", "_options", "_select")
+    __slots__ = ("_group", "_name_servers", "_names", "_options", "_select")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -66,6 +67,7 @@ class AsyncProducer(AsyncClosing):
         self._group = group
         self._select, self._options = split(options)
         self._name_servers = name_server_list(name_servers)
+        self._names = TopicNames(self._name_servers, self._options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Producer(self._group, self._name_servers, arrivals, **self._options)
@@ -125,6 +127,9 @@ class AsyncProducer(AsyncClosing):
         except asyncio.CancelledError as error:
             error.add_note(f"the message to {message.topic} was already being sent: it may be stored")
             raise
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
+            raise
 
     async def send_many(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None
@@ -139,7 +144,11 @@ class AsyncProducer(AsyncClosing):
         if self._select is not None and queue is None:
             messages = list(messages)
             queues = [await self._chosen(self._select, message) for message in messages]
-        sent = await later(self._native().send_many, messages, queue, timeout, queues)
+        try:
+            sent = await later(self._native().send_many, messages, queue, timeout, queues)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, {message.topic for message in messages})
+            raise
         try:
             sent.check()
         except PartlySentError as error:
@@ -153,7 +162,11 @@ class AsyncProducer(AsyncClosing):
             raise one_message("AsyncProducer.send_oneway")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
-        await later(self._native().send_oneway, message, queue)
+        try:
+            await later(self._native().send_oneway, message, queue)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
+            raise
 
     async def request(
         self,
@@ -168,7 +181,11 @@ class AsyncProducer(AsyncClosing):
             raise one_message("AsyncProducer.request")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
-        return await later(self._native().request, message, queue, timeout, msg_id)
+        try:
+            return await later(self._native().request, message, queue, timeout, msg_id)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
+            raise
 
     async def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -187,7 +204,11 @@ class AsyncProducer(AsyncClosing):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, as `Producer.queues`."""
-        return await later(self._native().queues, topic)
+        try:
+            return await later(self._native().queues, topic)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [topic])
+            raise
 
     async def _chosen(self, select: Select, message: Message) -> MessageQueue:
         check_type("message", message, Message, "a rocketpy.Message")

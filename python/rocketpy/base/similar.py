@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         >>> nearest("mials", ["orders", "Mails"])
         'Mails'
     """
+    import difflib  # only for an error
+
     most = max(2, len(name) // 2)  # no name with a greater difference in length is similar
     lower = {one.lower(): one for one in known if abs(len(one) - len(name)) <= most}
     found = difflib.get_close_matches(name.lower(), list(lower)[:MOST_NAMES], 1)

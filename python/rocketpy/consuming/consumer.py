@@ -13,10 +13,11 @@ from rocketpy.base.misuse import no_message
 from rocketpy.base.names import check_type, column_list, name_server_list, text_list
 from rocketpy.base.options import takes_options
 from rocketpy.base.text import printable
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.consuming.balance import allocating, assigned
 from rocketpy.consuming.rebalance import Telling, callbacks
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClosedError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -175,8 +176,10 @@ class Consumer(Closing, Generic[V_co]):
             options = self._allocating.options(options)
         try:
             self._native = _rocketpy.Consumer.join(group, topics, servers, decode=decode, **options)
-        except BaseException:
+        except BaseException as error:
             self._end_allocating()
+            if isinstance(error, TopicNotFoundError):
+                TopicNames(servers, options, group).explain(error, topics)
             raise
         self._telling = None if self._callbacks is None else Telling(self, self._native, self._callbacks)
         self._opened()

@@ -13,6 +13,7 @@ from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
 from rocketpy.base.options import takes_options
 from rocketpy.base.signature import check_function
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.base.wakeup import StopRequest
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consuming.balance import Allocating, allocating
@@ -20,7 +21,7 @@ from rocketpy.consuming.consumer import ConsumerState, decode_by
 from rocketpy.consuming.handlers import Handler, Reject, Retry
 from rocketpy.consuming.rebalance import callbacks
 from rocketpy.consuming.workers import END_SECONDS, Workers
-from rocketpy.errors import ClosedError, InvalidArgumentError
+from rocketpy.errors import ClosedError, InvalidArgumentError, TopicNotFoundError
 from rocketpy.stats import PushStats
 
 if TYPE_CHECKING:
@@ -237,8 +238,10 @@ class PushConsumer(Closing):
             options = self._allocating.options(options)
         try:
             self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
-        except BaseException:
+        except BaseException as error:
             self._end_allocating()
+            if isinstance(error, TopicNotFoundError):
+                TopicNames(self._name_servers, options, self._group).explain(error, self._handlers)
             raise
         self._opened()
         self._workers.start(self._native, self._handlers, self._callbacks, weakref.ref(self))

@@ -10,8 +10,9 @@ from rocketpy.base.lifetime import Closing
 from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import takes_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
-from rocketpy.errors import InvalidArgumentError, PartlySentError, RefusedError
+from rocketpy.errors import InvalidArgumentError, PartlySentError, RefusedError, TopicNotFoundError
 from rocketpy.message import Message, Receipt
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
@@ -78,7 +79,7 @@ class Producer(Closing):
         ('SEND_OK', 'producer-doc')
     """
 
-    __slots__ = ("_group", "_native", "_select")
+    __slots__ = ("_group", "_names", "_native", "_select")
 
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
@@ -87,7 +88,9 @@ class Producer(Closing):
         check_type("group", group, str, "a str")
         self._group = group
         self._select, native = split(options)
-        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **native)
+        servers = name_server_list(name_servers)
+        self._native = _rocketpy.Producer(group, servers, **native)
+        self._names = TopicNames(servers, native)
         self._opened()
 
     @property
@@ -133,7 +136,11 @@ class Producer(Closing):
         """
         if _rest:
             raise one_message("Producer.send")
-        return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
+        try:
+            return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def recall(self, receipt: Receipt | str) -> None:
         """Recalls a message that waits for its delivery time (`delay=` or `deliver_at=`).
@@ -198,7 +205,11 @@ class Producer(Closing):
         """
         if _rest:
             raise one_message("Producer.request")
-        return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
+        try:
+            return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -245,7 +256,11 @@ class Producer(Closing):
         if self._select is not None and queue is None:
             messages = list(messages)
             queues = [self._chosen(self._select, message) for message in messages]
-        sent = self._native.send_many(messages, queue, timeout, queues)
+        try:
+            sent = self._native.send_many(messages, queue, timeout, queues)
+        except TopicNotFoundError as error:
+            self._names.explain(error, {message.topic for message in messages})
+            raise
         try:
             sent.check()
         except PartlySentError as error:
@@ -288,7 +303,11 @@ class Producer(Closing):
         """
         if _rest:
             raise one_message("Producer.submit")
-        return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
+        try:
+            return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def flush(self, timeout: Duration = 30.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Does not block `submit`.
@@ -310,7 +329,11 @@ class Producer(Closing):
         """
         if _rest:
             raise one_message("Producer.send_oneway")
-        self._native.send_oneway(message, self._queue_for(message, queue))
+        try:
+            self._native.send_oneway(message, self._queue_for(message, queue))
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, sorted; for a missing topic, the queues that a send would create.
@@ -318,7 +341,11 @@ class Producer(Closing):
         Raises:
             TopicNotFoundError: The topic does not exist, and brokers do not create topics automatically.
         """
-        return self._native.queues(topic)
+        try:
+            return self._native.queues(topic)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [topic])
+            raise
 
     def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
         """The given queue, or else the choice of the user function, if there is one."""
