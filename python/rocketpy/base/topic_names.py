@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIST_SECONDS = 1.0
 """Timeout for the names of topics."""
 KEPT_SECONDS = 5.0
-"""Time for which names of topics are kept, so that a program that repeats a failed call does not request them anew."""
+"""Time for which names of topics are kept, so that repeated failures share one request."""
 RETRY_PREFIX = "%RETRY%"
 """Prefix of the topic that each consumer group has."""
 CHECK_NAME = "check its name, or "
@@ -73,6 +73,8 @@ class TopicNames:
         await asyncio.to_thread(self.explain, error, topics)
 
     def _hint(self, topic: str, known: set[str], hint: str) -> str | None:
+        if is_system_topic(topic):
+            return None
         is_group = f"{RETRY_PREFIX}{self._prefix}{topic}" in known
         if self._group is not None and self._prefix + self._group in known:
             more = f", and {topic} is a consumer group" if is_group else ""
