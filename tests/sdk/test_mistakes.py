@@ -24,6 +24,12 @@ def sending(server, call):
         getattr(producer, call)(*SWAPPED)
 
 
+def beginning(server, call, message):
+    check = {"local": print} if call == "send_in_transaction" else {}
+    with server.transaction_producer("p", print, **check) as producer:
+        getattr(producer, call)(*message)
+
+
 def sending_later(server, call):
     in_loop(lambda: rocketpy.AsyncProducer("p", name_servers=server.name_servers), lambda p: getattr(p, call)(*SWAPPED))
 
@@ -62,6 +68,10 @@ CALLS = [
         (lambda s, call=call: sending_later(s, call), rf"AsyncProducer\.{call}\(message\) .* write {call}\(rocketpy\.M")
         for call in ("send", "send_oneway", "request")
     ],
+    *[
+        (lambda s, call=call: beginning(s, call, SWAPPED), rf"TransactionProducer\.{call}\(message\) .* write {call}\(")
+        for call in ("transaction", "send_in_transaction")
+    ],
 ]
 
 
@@ -89,6 +99,8 @@ def test_a_commit_of_a_message_names_the_call_for_it(rocketpy_server, rocketpy_t
 def test_an_error_inside_a_constructor_stays_as_it_is():
     with pytest.raises(TypeError, match=r"^group must be a str, not int$"):
         rocketpy.Consumer(5, "t")
+    with pytest.raises(TypeError, match="^Producer has no option .*; it has: send_timeout, "):
+        rocketpy.Producer("g", name_servers="h:1", bootstrap_servers="h:1")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +150,7 @@ MISSING = [
     (lambda s: handled(s, "g", "mials"), MISSPELT),
     *[(lambda s, call=call: sent(s, call, MESSAGE), MISSPELT) for call in ("send", "submit", "send_oneway", "request")],
     *[(lambda s, call=call: sent_later(s, call, MESSAGE), MISSPELT) for call in ("send", "send_oneway", "request")],
+    (lambda s: beginning(s, "transaction", [MESSAGE]), MISSPELT),
     (lambda s: sent(s, "send_many", [MESSAGE]), MISSPELT),
     (lambda s: sent_later(s, "send_many", [MESSAGE]), MISSPELT),
     (lambda s: sent(s, "queues", "mials"), MISSPELT),
@@ -148,6 +161,7 @@ MISSING = [
     (lambda s: joined(s, "mails", "other"), "group and topic look swapped: mails is a topic; the group comes first"),
     (lambda s: joined(s, "g", "mailer"), "mailer is a consumer group: give the name of a topic; `rocketpy topic list`"),
     (lambda s: joined(s, "g", "orders"), "check its name, or create it with `rocketpy topic create orders`"),
+    (lambda s: joined(s, "g", ["mails", "orders"]), "check its name, or create it with `rocketpy topic create orders`"),
     (lambda s: joined(s, "g", "mials", namespace="n"), "check its name, or create it with `rocketpy topic create n%mi"),
 ]
 

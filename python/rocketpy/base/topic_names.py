@@ -87,12 +87,16 @@ class TopicNames:
 
     def _names(self) -> list[str]:
         """Names of all topics; none if no name server answers."""
-        with TopicNames._lock:
+        if not TopicNames._lock.acquire(timeout=LIST_SECONDS):  # a fork may have copied it locked
+            return []
+        try:
             servers, at, names = TopicNames._kept
             if servers != self._servers or monotonic() - at > KEPT_SECONDS:
                 names = self._requested()
                 TopicNames._kept = self._servers, monotonic(), names
             return names
+        finally:
+            TopicNames._lock.release()
 
     def _requested(self) -> list[str]:
         try:
