@@ -254,10 +254,11 @@ class ScheduleNotFoundError(RocketPyError, LookupError):
 
 
 class DecodeError(RocketPyError, ValueError):
-    """The codec cannot decode the body of a message. A retry does not help.
+    """The body of a message does not decode by its codec, as text or as JSON. A retry does not help.
 
     Attributes:
-        message: The message. The consumer has passed it: the next `commit` covers it.
+        message: The received message. The consumer has passed it: the next `commit` covers it. None for a message to
+            send.
     """
 
     message: ReceivedMessage | None = None

@@ -131,7 +131,7 @@ def test_files_are_sent_whole(rocketpy, topic: str, tmp_path: Path):
 def test_messages_are_read_from_files(rocketpy, topic: str, tmp_path: Path):
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("two")
-    rocketpy("produce", topic, str(tmp_path / "a"), str(tmp_path / "b"))
+    rocketpy("produce", topic, "--file", str(tmp_path / "a"), "--file", str(tmp_path / "b"))
     assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "two"]
 
 

@@ -227,7 +227,9 @@ def test_an_argument_that_is_not_text_is_wrong_usage(line: list[str], where: str
 def test_a_path_may_have_bytes_that_are_not_text(tmp_path: Path, names: dict[str, str], executable: list[str]):
     file = tmp_path / os.fsdecode(NOT_UTF8)
     file.write_bytes(b"from a file\n")
-    code, _, error = run(executable, "", "produce", "by-path", os.fsencode(file), "--name-server", names["names"])
+    code, _, error = run(
+        executable, "", "produce", "by-path", "--file", os.fsencode(file), "--name-server", names["names"]
+    )
     check_lines(code, 0, error)
     code, _, error = run(executable, "", "store", "stat", os.fsencode(file))
     check_lines(code, 3, error)

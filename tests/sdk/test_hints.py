@@ -173,7 +173,7 @@ QUEUE = rocketpy.MessageQueue("t", "broker-a", 0)
         (lambda s: used(s.admin(), lambda a: a.update_broker_config("a:1", ["a"])), "changes must be a dict by name"),
         (lambda s: used(s.admin(), lambda a: next(a.resend_dead_letters("abc"))), "each of letters must be a rocketpy"),
         (lambda s: rocketpy.Server(".", settings={5: 1}), "a key of settings must be a str, not int"),
-        (lambda s: rocketpy.Server(".").consumer("g"), r"Server\.consumer\(\) missing 1 required .* 'topic'"),
+        (lambda s: rocketpy.Server(".").consumer("g"), r"Server\.consumer\(group, topic\) lacks topic"),
         (lambda s: rocketpy.Server(".").stop(1, 2), r"Server\.stop\(\) takes from 1 to 2 positional arguments"),
         (lambda s: Dedup("g", 5), "store must be a path, not int"),
     ],

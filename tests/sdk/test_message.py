@@ -3,12 +3,20 @@
 import copy
 import os
 import pickle
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import rocketpy
 from rocketpy import InvalidArgumentError, Message
+from rocketpy.codec import JsonCodec
+from rocketpy.testing import fresh_name
+
+
+@dataclass
+class Stored:
+    amount: int
 
 
 def test_a_message_keeps_what_it_was_made_of():
@@ -196,7 +204,9 @@ def test_a_message_is_delivered_at_one_time():
 
 
 def test_an_unknown_argument_names_the_one_most_like_it():
-    with pytest.raises(TypeError, match=r"no argument \"key\" \(did you mean keys\?\); it has: tag, keys, "):
+    with pytest.raises(
+        TypeError, match=r"no argument \"key\" \(did you mean order_key or keys\?\); it has: tag, "
+    ):
         Message("flights", b"body", key="N14228")
     with pytest.raises(TypeError, match=r"no argument \"headers\" \(did you mean properties\?\)"):
         Message("flights", b"body", headers={})  # as other clients call them
@@ -277,3 +287,52 @@ def test_a_store_rejects_names_with_lone_surrogates(rocketpy_server):
     for call in calls:
         with pytest.raises(InvalidArgumentError, match=r"not valid Unicode: 'a\\udcff'"):
             call()
+
+
+def received(server, topic, body):
+    with server.producer("p") as producer:
+        producer.send(Message(topic, body))
+    with server.consumer(fresh_name(), topic) as consumer:
+        (message,) = consumer.poll(timeout=60)
+    return message
+
+
+def test_a_body_is_read_as_text_and_as_json(rocketpy_server, rocketpy_topic):
+    body = '{"item": "caf\u00e9", "amount": 2}'.encode()
+    for message in (Message(rocketpy_topic, body), received(rocketpy_server, rocketpy_topic, body)):
+        assert message.text == body.decode()
+        assert message.json() == {"item": "caf\u00e9", "amount": 2}
+
+
+def test_a_compressed_body_is_read_as_text(rocketpy_server, rocketpy_topic):
+    assert received(rocketpy_server, rocketpy_topic, b"x" * 100_000).text == "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "read", "said"),
+    [
+        (b"caf\xe9", lambda message: message.text, "does not decode as text in UTF-8: byte 3 begins no character"),
+        (b"a book", lambda message: message.json(), "does not decode as JSON: Expecting value"),
+        (b"[1e999]", lambda message: message.json(), "does not decode as JSON: the number 1e999 is out of the range"),
+        (b"[" * 100_000, lambda message: message.json(), "does not decode as JSON: maximum recursion depth"),
+    ],
+)
+def test_a_body_of_another_kind_names_its_message_and_the_way_to_its_bytes(
+    rocketpy_server, rocketpy_topic, body, read, said
+):
+    stored = received(rocketpy_server, rocketpy_topic, body)
+    with pytest.raises(rocketpy.DecodeError, match=f"^the body of message {stored.msg_id} {said}") as failed:
+        read(stored)
+    assert failed.value.message is stored
+    assert "message.body.decode(charset)" in failed.value.hint
+    with pytest.raises(rocketpy.DecodeError, match=f"^the body of a message to {rocketpy_topic} {said}") as failed:
+        read(Message(rocketpy_topic, body))
+    assert failed.value.message is None
+    assert "message.body.decode(charset)" in failed.value.hint
+
+
+@pytest.mark.parametrize("value", [{"item": "book"}, ["book"], Stored(1)])
+def test_a_value_as_a_body_points_to_the_codec(value):
+    with pytest.raises(TypeError, match=r"body must be bytes \(encode .*JsonCodec\(\)\.encode\(value\)\), not "):
+        Message("orders", value)
+    assert Message("orders", JsonCodec().encode(value)).json() is not None

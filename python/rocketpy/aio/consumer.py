@@ -8,8 +8,10 @@ from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, T, later
 from rocketpy.aio.rebalance import AsyncTelling
 from rocketpy.base.arrow import import_pyarrow
+from rocketpy.base.misuse import no_message
 from rocketpy.base.names import check_type, column_list, name_server_list
 from rocketpy.base.options import lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     CONSUMER_DEFAULTS,
     ConsumerOptions,
@@ -25,12 +27,12 @@ from rocketpy.consuming.consumer import (
     topic_list,
 )
 from rocketpy.consuming.rebalance import callbacks
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClosedError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from datetime import datetime
-    from typing import Unpack
+    from typing import Never, Unpack
 
     import pyarrow
 
@@ -120,9 +122,11 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         try:
             place = (self._group, self._topics, self._name_servers)
             native = await later(join, *place, arrivals, self._decode, **options)
-        except BaseException:
+        except BaseException as error:
             if self._allocating is not None:
                 self._allocating.end()
+            if isinstance(error, TopicNotFoundError):
+                await TopicNames(self._name_servers, options, self._group).explain_later(error, self._topics)
             raise
         if self._callbacks is not None:
             self._telling = AsyncTelling(self, native, self._callbacks)
@@ -235,8 +239,10 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
-    async def commit(self, *, wait: bool = True) -> None:
+    async def commit(self, *_rest: Never, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`."""
+        if _rest:
+            raise no_message("AsyncConsumer")
         await later(self._native().commit, wait)
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:

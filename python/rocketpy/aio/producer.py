@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.base.hints import hinted
+from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     PRODUCER_DEFAULTS,
     ProducerOptions,
 )
-from rocketpy.errors import PartlySentError, RefusedError
+from rocketpy.errors import PartlySentError, RefusedError, TopicNotFoundError
 from rocketpy.message import Message
 from rocketpy.producing.producer import ILLEGAL_OPERATION, RECALL_HINT, recall_handle
 from rocketpy.producing.receipts import Receipts
@@ -22,7 +24,7 @@ from rocketpy.producing.selector import chosen, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import Duration
@@ -54,7 +56,7 @@ class AsyncProducer(AsyncClosing):
         1000
     """
 
-    __slots__ = ("_group", "_name_servers", "_options", "_select")
+    __slots__ = ("_group", "_name_servers", "_names", "_options", "_select")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -65,6 +67,7 @@ class AsyncProducer(AsyncClosing):
         self._group = group
         self._select, self._options = split(options)
         self._name_servers = name_server_list(name_servers)
+        self._names = TopicNames(self._name_servers, self._options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Producer(self._group, self._name_servers, arrivals, **self._options)
@@ -91,7 +94,7 @@ class AsyncProducer(AsyncClosing):
     async def send(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -113,6 +116,8 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may still be sent.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
+        if _rest:
+            raise one_message("AsyncProducer.send")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         try:
@@ -121,6 +126,9 @@ class AsyncProducer(AsyncClosing):
             return receipt
         except asyncio.CancelledError as error:
             error.add_note(f"the message to {message.topic} was already being sent: it may be stored")
+            raise
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
             raise
 
     async def send_many(
@@ -136,7 +144,11 @@ class AsyncProducer(AsyncClosing):
         if self._select is not None and queue is None:
             messages = list(messages)
             queues = [await self._chosen(self._select, message) for message in messages]
-        sent = await later(self._native().send_many, messages, queue, timeout, queues)
+        try:
+            sent = await later(self._native().send_many, messages, queue, timeout, queues)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, {message.topic for message in messages})
+            raise
         try:
             sent.check()
         except PartlySentError as error:
@@ -144,24 +156,36 @@ class AsyncProducer(AsyncClosing):
             raise
         return Receipts(sent)
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown."""
+        if _rest:
+            raise one_message("AsyncProducer.send_oneway")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
-        await later(self._native().send_oneway, message, queue)
+        try:
+            await later(self._native().send_oneway, message, queue)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
+            raise
 
     async def request(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
+        if _rest:
+            raise one_message("AsyncProducer.request")
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
-        return await later(self._native().request, message, queue, timeout, msg_id)
+        try:
+            return await later(self._native().request, message, queue, timeout, msg_id)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [message.topic])
+            raise
 
     async def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -180,7 +204,11 @@ class AsyncProducer(AsyncClosing):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, as `Producer.queues`."""
-        return await later(self._native().queues, topic)
+        try:
+            return await later(self._native().queues, topic)
+        except TopicNotFoundError as error:
+            await self._names.explain_later(error, [topic])
+            raise
 
     async def _chosen(self, select: Select, message: Message) -> MessageQueue:
         check_type("message", message, Message, "a rocketpy.Message")

@@ -24,8 +24,12 @@ def hinted(kind: type[RocketPyError], *, hint: str, code: int | None = None) -> 
         yield
     except kind as error:
         if code is None or error.code == code:
-            before = f"hint: {error.hint}"
-            error.hint = hint
-            notes = [note for note in getattr(error, "__notes__", ()) if note != before]
-            error.__notes__ = [*notes, f"hint: {hint}"]
+            set_hint(error, hint)
         raise
+
+
+def set_hint(error: RocketPyError, hint: str) -> None:
+    """Replaces the hint of an error, also below its traceback."""
+    before = f"hint: {error.hint}"
+    error.hint = hint
+    error.__notes__ = [*(note for note in getattr(error, "__notes__", ()) if note != before), f"hint: {hint}"]

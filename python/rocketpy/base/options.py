@@ -17,6 +17,7 @@ import textwrap
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ForwardRef, TypeVar, cast
 
+from rocketpy.base.misuse import explained
 from rocketpy.base.names import text_error
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def defaults_of(options: type, inherited: Mapping[str, object] | None = None) ->
 def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Function], Function]:
     """Builds a decorator that shows each option in place of `**options`. Type checkers read `Unpack` instead.
 
+    The error of a call with other arguments explains them, as by `explained`.
+
     Args:
         options: The TypedDict of the options.
         defaults: Default of every option, in display order.
@@ -85,8 +88,9 @@ def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Fu
             )
             for name, value in defaults.items()
         ]
-        function.__signature__ = written.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
-        return function
+        made = explained(function)
+        made.__signature__ = written.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
+        return made
 
     return decorate
 

@@ -72,7 +72,9 @@ def consume(
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what arrives, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "--max", "-c", min=1, help="Stop after N messages.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "--limit", "--max", "-c", min=1, help="Stop after N messages.")
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +95,7 @@ def consume(
     if not is_system_topic(topic):
         hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {shlex.quote(topic)}` creates it"
     if group is not None:
-        with existing(hint):
+        with existing(topic, name_server, hint):
             with Admin(name_servers=name_server, **WAITING) as admin:
                 queues = readable_queues(admin, topic)
                 if start is not None:
@@ -111,7 +113,7 @@ def consume(
         consume_as_member(consumer, follow, count, form)
         return
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with existing(hint):
+        with existing(topic, name_server, hint):
             queues = readable_queues(admin, topic)
         positions = {queue: offset_at(admin, queue, begin) for queue in queues}
         read = functools.partial(

@@ -1,8 +1,9 @@
-"""`rocketpy produce`: messages from standard input or files."""
+"""`rocketpy produce`: a message on the command line, or messages from standard input or files."""
 
 import base64
 import json
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +58,13 @@ class Input(StrEnum):
     FILES = "files"
 
 
-Given = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Files to read instead of standard input.")]
+Text = Annotated[
+    str | None, typer.Argument(metavar="TEXT", help="Message to send, instead of the lines of standard input.")
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="FILE", help="File to read instead of standard input. May be repeated."),
+]
 Format = Annotated[
     Input,
     typer.Option(
@@ -96,7 +103,8 @@ Group = Annotated[str, typer.Option("--group", help="Producer group.")]
 
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    inputs: Given = None,
+    text: Text = None,
+    file: Files = None,
     form: Format = Input.LINES,
     tag: Tag = None,
     key: Keys = None,
@@ -109,17 +117,20 @@ def produce(
     group: Group = "rocketpy-cli",
     as_json: Json = False,
 ) -> None:
-    """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
+    """Send messages: TEXT, or each line of standard input or files. Empty lines are skipped and counted."""
+    files = file or []
+    if text is not None:
+        check_text(text, files)
     defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key}
     defaults |= chosen_delay(delay_level, delay, deliver_at)
     Message(topic, b"-", **defaults)  # raises for an invalid argument, before the first line is read
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, empty = monotonic(), Empty()
     with ExitStack() as stack:
-        lines = line_groups(stack, inputs or [])
+        lines = line_groups(stack, files) if text is None else iter([[text.encode()]])
         options: ProducerOptions = {**WAITING_SENDS, "max_message_size": max_message_size}
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
-        is_typed = sys.stdin.isatty() and (not inputs or Path("-") in inputs)
+        is_typed = text is None and sys.stdin.isatty() and (not files or Path("-") in files)
         if is_typed:
             output.STDERR.print("each line is a message; Ctrl-D ends")
         bar = stack.enter_context(output.progress(quiet=as_json or is_typed))
@@ -127,6 +138,21 @@ def produce(
         messages = message_groups(lines, make, topic, defaults, empty, max_message_size)
         sent = send_all(producer, topic, name_server, messages, lambda count: bar.update(task, completed=count))
     show_sent(topic, sent, empty.lines, monotonic() - began, as_json=as_json)
+
+
+def check_text(text: str, files: list[Path]) -> None:
+    """Checks that a text on the command line is meant as the message.
+
+    Raises:
+        CommandError: The text is empty or the name of a file, or files are given too.
+    """
+    if files:
+        raise CommandError("TEXT and --file exclude each other", ExitCode.USAGE, "send the text with its own command")
+    if not text:
+        raise CommandError("TEXT must not be empty: a message has at least one byte", ExitCode.USAGE)
+    if Path(text).is_file():
+        hint = f"--file {shlex.quote(text)} sends its lines; to send the name itself, write it to standard input"
+        raise CommandError(f"TEXT is the name of a file: {text}", ExitCode.USAGE, hint)
 
 
 def chosen_delay(delay_level: int | None, delay: float | None, deliver_at: str | None) -> dict[str, Any]:

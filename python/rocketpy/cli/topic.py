@@ -10,8 +10,10 @@ import typer
 from rocketpy import Admin
 from rocketpy.admin.cluster import TopicBroker, TopicInfo
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
-from rocketpy.base.names import application_topics, is_system_topic
+from rocketpy.base.hints import set_hint
+from rocketpy.base.names import application_topics, is_system_topic, name_server_list
 from rocketpy.base.text import printable
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -91,12 +93,22 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
 
 
 @contextmanager
-def existing(hint: str | None = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
-    """Adds a hint to the error for a missing topic. None: the hint of the error itself."""
+def existing(
+    topic: str, name_server: str, hint: str | None = "`rocketpy topic list` shows the topics"
+) -> Generator[None, None, None]:
+    """Adds a hint to the error for a missing topic: another name, if one is similar, then the given hint.
+
+    Args:
+        topic: The topic.
+        name_server: Name servers of the cluster.
+        hint: Hint; None for that of the error.
+    """
     try:
         yield
     except TopicNotFoundError as error:
-        raise CommandError(str(error), ExitCode.NOT_FOUND, hint or error.hint) from error
+        set_hint(error, hint or error.hint or "")
+        TopicNames(name_server_list(name_server), {}).explain(error, [topic])
+        raise CommandError(str(error), ExitCode.NOT_FOUND, error.hint) from error
 
 
 def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
@@ -104,7 +116,7 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 
     Its delayed messages, timers and open transactions are dropped.
     """
-    with Admin(name_servers=name_server, **WAITING) as admin, existing():
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
         queues = admin.describe_topic(topic).queues
         messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
         waiting = "delayed messages, timers and open transactions"
@@ -115,7 +127,7 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic: its attributes, and the broker, permissions and offsets of each queue."""
-    with Admin(name_servers=name_server, **WAITING) as admin, existing():
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
         described = admin.describe_topic(topic)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
     brokers: dict[str, TopicBroker | None] = {broker.broker_name: broker for broker in described.brokers}

@@ -36,7 +36,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
+from rocketpy._rocketpy import Message
 from rocketpy.base.arrow import import_optional
+from rocketpy.base.hints import set_hint
 from rocketpy.base.signature import check_function
 from rocketpy.codec.json_types import Readers, json_of
 from rocketpy.errors import DecodeError, InvalidArgumentError
@@ -54,6 +56,8 @@ MAY_OVERFLOW = re.compile(r"[0-9][eE]|[0-9]{309}")
 """Texts without it have no number that a float cannot hold: most bodies need no check of each number."""
 SHOWN_CHARACTERS = 40
 """Maximum number of characters of a number that an error shows."""
+OTHER_BODY = "message.body has the bytes; for text in another charset write message.body.decode(charset)"
+"""Hint for a body that is not what `message.text` or `message.json()` reads."""
 SHOWN_PROBLEMS = 3
 """Maximum number of problems of one body that an error names."""
 
@@ -122,10 +126,7 @@ class JsonCodec(Generic[T]):
             DecodeError: The body is not JSON, or not of the type. A retry does not help.
         """
         try:
-            body = message.body
-            text = body.decode(json.detect_encoding(body), "surrogatepass")  # as `json.loads` does
-            parse_float = finite if MAY_OVERFLOW.search(text) else None
-            value: T = self._read(json.loads(text, parse_constant=refuse_constant, parse_float=parse_float), "$")
+            value: T = self._read(parsed(message.body), "$")
         except Exception as error:  # also those of a dataclass that checks itself
             raise decode_error(message, self._name, str(error) or type(error).__name__) from None
         return value
@@ -280,6 +281,45 @@ def decoder(codec: Codec[T]) -> Callable[[ReceivedMessage], T]:
     if isinstance(codec, type) or not callable(getattr(codec, "decode", None)):
         raise TypeError(f"codec must be an object with encode and decode, such as JsonCodec(Order), not {codec!r}")
     return functools.partial(decode, codec)
+
+
+def parsed(body: bytes) -> Any:
+    """Value of a body in JSON, in an encoding that `json.loads` accepts.
+
+    Raises:
+        ValueError: The body is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    text = body.decode(json.detect_encoding(body), "surrogatepass")  # as `json.loads` does
+    parse_float = finite if MAY_OVERFLOW.search(text) else None
+    return json.loads(text, parse_constant=refuse_constant, parse_float=parse_float)
+
+
+def json_value(message: Message | ReceivedMessage) -> Any:
+    """Value of `message.json()`.
+
+    Raises:
+        DecodeError: The body is not JSON.
+    """
+    try:
+        return parsed(message.body)
+    except (ValueError, RecursionError) as error:
+        raise body_error(message, "JSON", str(error)) from None
+
+
+def not_text(message: Message | ReceivedMessage, at: int) -> DecodeError:
+    """Error of `message.text` for a body that is not UTF-8 from a byte on."""
+    return body_error(message, "text in UTF-8", f"byte {at} begins no character")
+
+
+def body_error(message: Message | ReceivedMessage, kind: str, reason: str) -> DecodeError:
+    """Error of a body of another kind."""
+    if isinstance(message, Message):
+        error = DecodeError(f"the body of a message to {message.topic} does not decode as {kind}: {reason}")
+    else:
+        error = decode_error(message, kind, reason)
+    set_hint(error, OTHER_BODY)
+    return error
 
 
 def decode_error(message: ReceivedMessage, kind: str, reason: str) -> DecodeError:

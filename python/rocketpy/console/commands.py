@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from rocketpy.base.similar import meant
 from rocketpy.console import streams
 from rocketpy.console.exits import ExitCode, Reported, check_values, fail, reported
 
@@ -99,7 +100,21 @@ def usage_error(error: Any, *, is_empty: bool) -> int:
         return int(ExitCode.USAGE)
     message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rocketpy"
+    if type(error).__name__ == "NoSuchOption" and error.ctx:
+        message = no_such_option(error.option_name, error.ctx.command)
     try:
         fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` to see its options")
     except Reported as end:
         return int(str(end.code))
+
+
+def no_such_option(name: str, command: Any) -> str:
+    """Error for an option that a command lacks: it names the option that does the same, or has a similar name.
+
+    Args:
+        name: The option, as `--partitions`.
+        command: Command of click.
+    """
+    known = [flag.removeprefix("--") for one in command.params for flag in one.opts if flag.startswith("--")]
+    flags = " or ".join(f"--{one}" for one in meant(name.removeprefix("--"), known))
+    return f"no such option: {name}" + (f" (did you mean {flags}?)" if flags else "")

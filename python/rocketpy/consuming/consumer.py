@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from rocketpy import _rocketpy
 from rocketpy.base.arrow import import_optional, import_polars, import_pyarrow
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import no_message
 from rocketpy.base.names import check_type, column_list, name_server_list, text_list
 from rocketpy.base.options import takes_options
 from rocketpy.base.text import printable
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.consuming.balance import allocating, assigned
 from rocketpy.consuming.rebalance import Telling, callbacks
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClosedError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
-    from typing import Unpack
+    from typing import Never, Unpack
 
     import pandas
     import polars
@@ -174,8 +176,10 @@ class Consumer(Closing, Generic[V_co]):
             options = self._allocating.options(options)
         try:
             self._native = _rocketpy.Consumer.join(group, topics, servers, decode=decode, **options)
-        except BaseException:
+        except BaseException as error:
             self._end_allocating()
+            if isinstance(error, TopicNotFoundError):
+                TopicNames(servers, options, group).explain(error, topics)
             raise
         self._telling = None if self._callbacks is None else Telling(self, self._native, self._callbacks)
         self._opened()
@@ -379,7 +383,7 @@ class Consumer(Closing, Generic[V_co]):
             return self._native.fetch_columns(max_rows, timeout, names)
         return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
-    def commit(self, *, wait: bool = True) -> None:
+    def commit(self, *_rest: Never, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers.
 
         A reassigned queue that is kept for unfinished messages (see `handover_timeout`) is then released to its new
@@ -393,6 +397,8 @@ class Consumer(Closing, Generic[V_co]):
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
         """
+        if _rest:
+            raise no_message("Consumer")
         self._native.commit(wait)
 
     def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:

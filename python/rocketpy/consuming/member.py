@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from rocketpy import _rocketpy
 from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
 from rocketpy.base.signature import check_function
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, STOP_SECONDS, duration_seconds
 from rocketpy.consuming.balance import Allocating, allocating
 from rocketpy.consuming.consumer import ConsumerState, decode_by
 from rocketpy.consuming.handlers import Handler
 from rocketpy.consuming.rebalance import callbacks
 from rocketpy.consuming.workers import END_SECONDS, Workers
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
 from rocketpy.stats import PushStats
 
 if TYPE_CHECKING:
@@ -142,8 +143,10 @@ class PushMember:
             options = caller.options(options)
         try:
             return _rocketpy.PushConsumer(self.group, topics, self._name_servers, **options), caller
-        except BaseException:
+        except BaseException as error:
             _end_allocating(caller)
+            if isinstance(error, TopicNotFoundError):
+                TopicNames(self._name_servers, options, self.group).explain(error, self._handlers)
             raise
 
     def leave(self, joined: Joined) -> None:

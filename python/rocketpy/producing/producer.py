@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, cast
 from rocketpy import _rocketpy
 from rocketpy.base.hints import hinted
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
 from rocketpy.base.options import takes_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
-from rocketpy.errors import InvalidArgumentError, PartlySentError, RefusedError
+from rocketpy.errors import InvalidArgumentError, PartlySentError, RefusedError, TopicNotFoundError
 from rocketpy.message import Message, Receipt
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
@@ -18,7 +20,7 @@ from rocketpy.producing.selector import chosen, split
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from rocketpy.config import Duration
     from rocketpy.message import MessageQueue, ReceivedMessage
@@ -77,7 +79,7 @@ class Producer(Closing):
         ('SEND_OK', 'producer-doc')
     """
 
-    __slots__ = ("_group", "_native", "_select")
+    __slots__ = ("_group", "_names", "_native", "_select")
 
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
@@ -86,7 +88,9 @@ class Producer(Closing):
         check_type("group", group, str, "a str")
         self._group = group
         self._select, native = split(options)
-        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **native)
+        servers = name_server_list(name_servers)
+        self._native = _rocketpy.Producer(group, servers, **native)
+        self._names = TopicNames(servers, native)
         self._opened()
 
     @property
@@ -107,7 +111,7 @@ class Producer(Closing):
     def send(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -130,7 +134,13 @@ class Producer(Closing):
             NotSupportedError: The message requests a transaction; nothing was sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
+        if _rest:
+            raise one_message("Producer.send")
+        try:
+            return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def recall(self, receipt: Receipt | str) -> None:
         """Recalls a message that waits for its delivery time (`delay=` or `deliver_at=`).
@@ -152,7 +162,7 @@ class Producer(Closing):
     def request(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -193,7 +203,13 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
-        return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
+        if _rest:
+            raise one_message("Producer.request")
+        try:
+            return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -240,7 +256,11 @@ class Producer(Closing):
         if self._select is not None and queue is None:
             messages = list(messages)
             queues = [self._chosen(self._select, message) for message in messages]
-        sent = self._native.send_many(messages, queue, timeout, queues)
+        try:
+            sent = self._native.send_many(messages, queue, timeout, queues)
+        except TopicNotFoundError as error:
+            self._names.explain(error, {message.topic for message in messages})
+            raise
         try:
             sent.check()
         except PartlySentError as error:
@@ -251,7 +271,7 @@ class Producer(Closing):
     def submit(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         wait: Duration | None = None,
@@ -281,7 +301,13 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message is invalid, or its topic has no route; nothing was sent.
         """
-        return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
+        if _rest:
+            raise one_message("Producer.submit")
+        try:
+            return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def flush(self, timeout: Duration = 30.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Does not block `submit`.
@@ -294,14 +320,20 @@ class Producer(Closing):
         """
         self._native.flush(timeout)
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown.
 
         Args:
             message: The message.
             queue: The queue to use.
         """
-        self._native.send_oneway(message, self._queue_for(message, queue))
+        if _rest:
+            raise one_message("Producer.send_oneway")
+        try:
+            self._native.send_oneway(message, self._queue_for(message, queue))
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, sorted; for a missing topic, the queues that a send would create.
@@ -309,7 +341,11 @@ class Producer(Closing):
         Raises:
             TopicNotFoundError: The topic does not exist, and brokers do not create topics automatically.
         """
-        return self._native.queues(topic)
+        try:
+            return self._native.queues(topic)
+        except TopicNotFoundError as error:
+            self._names.explain(error, [topic])
+            raise
 
     def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
         """The given queue, or else the choice of the user function, if there is one."""

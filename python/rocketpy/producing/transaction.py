@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable, safe_text, shown_as_text
+from rocketpy.base.misuse import one_message
 from rocketpy.base.options import lists_options
 from rocketpy.base.signature import check_function
 from rocketpy.base.text import printable
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
-from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
+from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError, TopicNotFoundError
 from rocketpy.producing.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from rocketpy import _rocketpy
     from rocketpy._rocketpy import ReceivedMessage
@@ -206,7 +207,7 @@ class TransactionProducer(Producer):
     def transaction(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -225,7 +226,13 @@ class TransactionProducer(Producer):
             RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` the
                 half message may be stored, and the broker sends a check-back for it; otherwise nothing is stored.
         """
-        return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
+        if _rest:
+            raise one_message("TransactionProducer.transaction")
+        try:
+            return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
+        except TopicNotFoundError as error:
+            self._names.explain(error, [message.topic])
+            raise
 
     def resume(self, receipt: Receipt) -> Transaction:
         """Resumes a transaction that a producer of the group began, in this process or another.
@@ -260,7 +267,7 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self,
         message: Message,
-        *,
+        *_rest: Never,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
@@ -280,6 +287,8 @@ class TransactionProducer(Producer):
             TypeError: `local` did not return a `Decision`; the transaction stays open.
             RocketPyError: As for `transaction` and `Transaction.commit`.
         """
+        if _rest:
+            raise one_message("TransactionProducer.send_in_transaction")
         if self._local is None:
             raise InvalidArgumentError(
                 "the producer has no function `local` for the work of a message",

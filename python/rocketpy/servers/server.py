@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from rocketpy import _rocketpy
 from rocketpy.base.descriptors import open_closed_descriptors
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import explained
 from rocketpy.base.names import check_type, name_server_list, path_text
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import ClosedError
@@ -157,12 +158,14 @@ class _Named(_Process):
         """
         return self._running().name_servers
 
+    @explained
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Creates a producer for this server: see `rocketpy.Producer`."""
         from rocketpy.producing.producer import Producer
 
         return Producer(group, name_servers=self.name_servers, **options)
 
+    @explained
     def transaction_producer(
         self,
         group: str,
@@ -180,6 +183,7 @@ class _Named(_Process):
             group, check, local=local, name_servers=self.name_servers, check_threads=threads, **options
         )
 
+    @explained
     def consumer(
         self,
         group: str,
@@ -193,6 +197,7 @@ class _Named(_Process):
 
         return Consumer(group, topic, codec=codec, name_servers=self.name_servers, **options)
 
+    @explained
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> PushConsumer:
         """Creates a push consumer for this server: see `rocketpy.PushConsumer`."""
         from rocketpy.consuming.push import PushConsumer

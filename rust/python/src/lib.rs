@@ -11,6 +11,7 @@ mod admin;
 mod aio;
 mod arrow;
 mod balance;
+mod body;
 mod buffer;
 mod change;
 mod client;

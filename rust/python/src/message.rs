@@ -5,7 +5,6 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
@@ -15,7 +14,7 @@ use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::number::within;
 use crate::options::did_you_mean;
-use crate::{buffer, untracked};
+use crate::{body, buffer, untracked};
 
 /// Whether a property belongs to clients and brokers: no message may set it.
 #[pyfunction]
@@ -171,7 +170,7 @@ impl PyMessage {
         let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
         let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
         rocketpy_model::name::check_topic(topic).map_err(raise)?;
-        let mut message = Message { flag, ..Message::new(topic, body_bytes(body, topic)?) };
+        let mut message = Message { flag, ..Message::new(topic, body::bytes(body, topic)?) };
         if tag.is_some() || keys.is_some() || order_key.is_some() {
             let texts = tag.map_or(0, str::len) + order_key.map_or(0, str::len);
             message.properties = Properties::with_capacity(texts + NAMES_BYTES);
@@ -217,6 +216,23 @@ impl PyMessage {
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         buffer::view(py, self.message.body.clone())
+    }
+
+    /// The body as text in UTF-8, decoded on each access.
+    ///
+    /// Raises:
+    ///     DecodeError: The body is not UTF-8.
+    #[getter]
+    fn text<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        body::text(slf.as_any(), &slf.get().message.body)
+    }
+
+    /// The value that the body holds as JSON, decoded on each call.
+    ///
+    /// Raises:
+    ///     DecodeError: The body is not JSON.
+    fn json<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        body::json(slf.as_any())
     }
 
     /// The tag by which consumers choose; None without one.
@@ -399,25 +415,6 @@ fn is_argument(name: &str) -> bool {
             | property::TIMER_DELAY_MS
             | property::TIMER_DELIVER_MS
     )
-}
-
-/// Copies the body out of any bytes-like object.
-pub(crate) fn body_bytes(body: &Bound<'_, PyAny>, topic: &str) -> PyResult<Bytes> {
-    let bytes = if let Ok(bytes) = body.cast::<PyBytes>() {
-        Bytes::copy_from_slice(bytes.as_bytes())
-    } else if body.is_instance_of::<PyString>() {
-        return Err(error::wrong_type("body", "bytes (encode the text: text.encode())", body));
-    } else {
-        let wrong =
-            || error::wrong_type("body", "bytes, bytearray or another contiguous buffer of bytes", body);
-        let buffer = PyBuffer::<u8>::get(body).map_err(|_not_bytes| wrong())?;
-        Bytes::from(buffer.to_vec(body.py())?)
-    };
-    if bytes.is_empty() {
-        Err(raise(rocketpy_client::ClientError::EmptyBody { topic: topic.to_owned() }))
-    } else {
-        Ok(bytes)
-    }
 }
 
 fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> PyResult<()> {

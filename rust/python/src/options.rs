@@ -112,30 +112,10 @@ impl<'py> Options<'py> {
 /// In every error for a value of another type.
 const MUST_BE: &str = "must be ";
 
-/// Names that other clients give to what has another name here.
-const FOREIGN: [(&str, &str); 10] = [
-    ("auto_offset_reset", "start"),
-    ("bootstrap_servers", "name_servers"),
-    ("namesrv_addr", "name_servers"),
-    ("enable_auto_commit", "auto_commit"),
-    ("auto_commit_interval_ms", "auto_commit"),
-    ("max_request_size", "max_message_size"),
-    ("compression_type", "compression"),
-    ("linger_ms", "linger"),
-    ("partition_key", "order_key"),
-    ("headers", "properties"),
-];
-
 /// A clause that suggests the known name for an unknown one: what it is called here, or the name most like it. Empty without
 /// one.
 pub(crate) fn did_you_mean(py: Python<'_>, name: &str, known: &[&str]) -> PyResult<String> {
-    let here = FOREIGN.iter().find(|(there, here)| *there == name && known.contains(here));
-    if let Some((_, here)) = here {
-        return Ok(format!(" (did you mean {here}?)"));
-    }
-    let matches = py.import("difflib")?.call_method1("get_close_matches", (name, known.to_vec(), 1))?;
-    let matches: Vec<String> = matches.extract()?;
-    Ok(matches.first().map_or_else(String::new, |nearest| format!(" (did you mean {nearest}?)")))
+    py.import("rocketpy.base.similar")?.call_method1("did_you_mean", (name, known.to_vec()))?.extract()
 }
 
 /// Names the option in the error of its value. `wanted`: what a plain type has to be.

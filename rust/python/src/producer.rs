@@ -20,7 +20,7 @@ use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
-use crate::message::{Lent, MessageArgument, PyMessage, body_bytes};
+use crate::message::{Lent, MessageArgument, PyMessage};
 use crate::number::offset;
 use crate::options::Options;
 use crate::process::Owned;
@@ -29,7 +29,7 @@ use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
 use crate::transaction::{Checks, Half};
 use crate::wait::{wait, wait_detached, wait_reading};
-use crate::{named, stats, trace};
+use crate::{body, named, stats, trace};
 
 /// Longest wait of a close for the callbacks of futures.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -156,7 +156,7 @@ impl PyProducer {
             return Err(error::wrong_type("request", "a rocketpy.ReceivedMessage", request));
         };
         let request = request.get();
-        let (body, options) = (body_bytes(body, request.view()?.topic)?, send_options(None, timeout));
+        let (body, options) = (body::bytes(body, request.view()?.topic)?, send_options(None, timeout));
         let (record, broker_name) = (request.record().clone(), request.broker_name().to_owned());
         let producer = running.producer.clone();
         let replied = async move {

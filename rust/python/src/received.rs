@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use rocketpy_client::Namespace;
 use rocketpy_model::{MessageQueue, in_calendar, property};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 
-use crate::buffer;
 use crate::convert::ToPython;
 use crate::error::raise;
+use crate::{body, buffer};
 
 /// The queue that messages of one pull answer came from; its Python object is made once.
 pub(crate) struct Origin {
@@ -133,6 +133,23 @@ impl ReceivedMessage {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.plain_body(py)?))
+    }
+
+    /// The body as text in UTF-8, decoded on each access.
+    ///
+    /// Raises:
+    ///     DecodeError: The body is not UTF-8.
+    #[getter]
+    fn text<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        body::text(slf.as_any(), &slf.get().plain_body(slf.py())?)
+    }
+
+    /// The value that the body holds as JSON, decoded on each call. A codec also checks its type.
+    ///
+    /// Raises:
+    ///     DecodeError: The body is not JSON.
+    fn json<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        body::json(slf.as_any())
     }
 
     /// The value decoded by the codec of the consumer, again on each access; the body without a codec. An undecodable body raises

@@ -1,0 +1,46 @@
+"""Mistakes of people who come from other command lines: the error names the option or the topic that was meant."""
+
+from pathlib import Path
+
+import pytest
+
+
+def test_a_text_on_the_command_line_is_one_message(rocketpy, topic: str):
+    rocketpy("produce", topic, "a book\nand a pen", "--tag", "paid")
+    assert rocketpy("consume", topic, "--tags", "paid", "--limit", "1").stdout == "a book\nand a pen\n"
+
+
+def test_limit_ends_the_output(rocketpy, topic: str):
+    rocketpy("produce", topic, "--order-key", "k", stdin="one\ntwo\nthree\n")
+    assert rocketpy("consume", topic, "--limit", "2").stdout == "one\ntwo\n"
+
+
+def test_a_text_that_is_no_message_is_refused(rocketpy, topic: str, tmp_path: Path):
+    (tmp_path / "lines").write_text("one\n")
+    refused = rocketpy("produce", topic, "lines", cwd=tmp_path, code=2).stderr
+    assert refused.startswith("error: TEXT is the name of a file: lines\nhint: --file lines sends its lines")
+    assert "TEXT must not be empty" in rocketpy("produce", topic, "", code=2).stderr
+    assert "exclude each other" in rocketpy("produce", topic, "text", "--file", "lines", cwd=tmp_path, code=2).stderr
+    assert rocketpy("consume", topic).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("topic create x --partitions 3", "--partitions (did you mean --queues?)"),
+        ("topic create x --queue 3", "--queue (did you mean --queues?)"),
+        ("topic list --bootstrap-server x", "--bootstrap-server (did you mean --name-server?)"),
+        ("consume x --bootstrap-server x", "--bootstrap-server (did you mean --name-server?)"),
+        ("consume x --max-messages 3", "--max-messages (did you mean --count?)"),
+        ("consume x --unlike 3", "--unlike"),
+    ],
+)
+def test_an_option_of_another_command_line_names_the_one_here(command, line: str, meant: str):
+    assert command(*line.split(), code=2).stderr.splitlines()[0] == f"error: no such option: {meant}"
+
+
+def test_a_misspelt_topic_names_the_one_that_was_meant(rocketpy, topic: str):
+    for verb in (["consume"], ["consume", "--group", "g"], ["topic", "describe"], ["topic", "delete", "--yes"]):
+        error, hint = rocketpy(*verb, f"{topic}s", code=3).stderr.splitlines()
+        assert f"{topic}s" in error
+        assert hint.startswith(f"hint: did you mean {topic}? If not, `rocketpy topic list` shows the topics")

@@ -1,0 +1,194 @@
+"""Mistakes of people who come from other clients: the error names the mistake first, then what to write."""
+
+import asyncio
+
+import pytest
+
+import rocketpy
+from rocketpy.base.topic_names import TopicNames
+from rocketpy.testing import SMALL_FILES, fresh_name
+
+SWAPPED = ("mails", b"text")
+
+
+def in_loop(make, use):
+    async def run():
+        async with make() as client:
+            await use(client)
+
+    asyncio.run(run())
+
+
+def sending(server, call):
+    with server.producer("p") as producer:
+        getattr(producer, call)(*SWAPPED)
+
+
+def beginning(server, call, message):
+    check = {"local": print} if call == "send_in_transaction" else {}
+    with server.transaction_producer("p", print, **check) as producer:
+        getattr(producer, call)(*message)
+
+
+def sending_later(server, call):
+    in_loop(lambda: rocketpy.AsyncProducer("p", name_servers=server.name_servers), lambda p: getattr(p, call)(*SWAPPED))
+
+
+CALLS = [
+    (
+        lambda s: rocketpy.Producer(bootstrap_servers="h:1"),
+        r"Producer has no option 'bootstrap_servers' .*name_servers\?",
+    ),
+    (lambda s: rocketpy.Consumer("t", group_id="g"), r"Consumer has no option 'group_id' \(did you mean group\?\); "),
+    (lambda s: rocketpy.Consumer("t", group="g"), r"Consumer\(group, topic\) has group twice: 't' by position, 'g' by"),
+    (lambda s: rocketpy.Consumer("t"), r"Consumer\(group, topic\) lacks topic, 't' is the group$"),
+    (
+        lambda s: rocketpy.Consumer(topics=["t"], group="g"),
+        r"Consumer has no option 'topics' \(did you mean topic\?\); ",
+    ),
+    (lambda s: rocketpy.Producer("g", "h:1"), r"Producer\(group\) takes 1 by position, not 2: pass the others by name"),
+    (lambda s: rocketpy.PushConsumer(bootstrap_servers="h:1"), r"PushConsumer has no option .*mean name_servers\?"),
+    (lambda s: rocketpy.TransactionProducer("g"), r"TransactionProducer\(group, check\) lacks check, 'g' is the group"),
+    (lambda s: rocketpy.Admin(bootstrap_servers="h:1"), r"Admin has no option .* \(did you mean name_servers\?\)"),
+    (lambda s: rocketpy.AsyncProducer(bootstrap_servers="h:1"), r"AsyncProducer has no option .*mean name_servers\?"),
+    (lambda s: rocketpy.AsyncConsumer("t", group_id="g"), r"AsyncConsumer has no option 'group_id' .*mean group\?"),
+    (
+        lambda s: rocketpy.Server(".").consumer("t", group_id="g"),
+        r"Server\.consumer has no option 'group_id' \(did you mean group\?\); ",
+    ),
+    (lambda s: rocketpy.Server(".").producer(), r"Server\.producer\(group\) lacks group$"),
+    *[
+        (
+            lambda s, call=call: sending(s, call),
+            rf"Producer\.{call}\(message\) .* write {call}\(rocketpy\.Message\(topic",
+        )
+        for call in ("send", "submit", "send_oneway", "request")
+    ],
+    *[
+        (lambda s, call=call: sending_later(s, call), rf"AsyncProducer\.{call}\(message\) .* write {call}\(rocketpy\.M")
+        for call in ("send", "send_oneway", "request")
+    ],
+    *[
+        (lambda s, call=call: beginning(s, call, SWAPPED), rf"TransactionProducer\.{call}\(message\) .* write {call}\(")
+        for call in ("transaction", "send_in_transaction")
+    ],
+]
+
+
+@pytest.mark.parametrize(("use", "said"), CALLS)
+def test_a_call_of_another_client_is_explained(rocketpy_server, use, said):
+    with pytest.raises(TypeError, match=f"^{said}"):
+        use(rocketpy_server)
+
+
+COMMIT = r"Consumer\.commit\(\) takes no message: .* commit_offsets\(\{message\.queue: message\.queue_offset \+ 1\}\)"
+
+
+def test_a_commit_of_a_message_names_the_call_for_it(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.consumer(fresh_name(), rocketpy_topic) as consumer:
+        with pytest.raises(TypeError, match=f"^{COMMIT}"):
+            consumer.commit("message")
+
+    def joins():
+        return rocketpy.AsyncConsumer(fresh_name(), rocketpy_topic, name_servers=rocketpy_server.name_servers)
+
+    with pytest.raises(TypeError, match=f"^Async{COMMIT}"):
+        in_loop(joins, lambda consumer: consumer.commit("message"))
+
+
+def test_an_error_inside_a_constructor_stays_as_it_is():
+    with pytest.raises(TypeError, match=r"^group must be a str, not int$"):
+        rocketpy.Consumer(5, "t")
+    with pytest.raises(TypeError, match=r"^Producer has no option .*; it has: send_timeout, "):
+        rocketpy.Producer("g", name_servers="h:1", bootstrap_servers="h:1")
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory):
+    """A server that creates no topic by itself, with the topic `mails` and the consumer group `mailer`."""
+    settings = SMALL_FILES | {"autoCreateTopicEnable": False}
+    with rocketpy.Server(tmp_path_factory.mktemp("strict") / "store", settings=settings) as server:
+        with server.admin() as admin:
+            admin.create_topic("mails", queues=1)
+            admin.create_group("mailer")
+        with server.consumer("mailer", "mails"):
+            yield server
+
+
+def sent(server, call, message):
+    with server.producer("p") as producer:
+        getattr(producer, call)(message)
+
+
+def sent_later(server, call, message):
+    in_loop(lambda: rocketpy.AsyncProducer("p", name_servers=server.name_servers), lambda p: getattr(p, call)(message))
+
+
+def joined(server, *place, **options):
+    server.consumer(*place, **options)
+
+
+def joined_later(server, *place):
+    async def nothing(_consumer): ...
+
+    in_loop(lambda: rocketpy.AsyncConsumer(*place, name_servers=server.name_servers), nothing)
+
+
+def handled(server, group, topic):
+    consumer = server.push_consumer(group)
+    consumer.on(topic)(print)
+    consumer.start()
+
+
+MISSPELT = "did you mean mails? If not, create it with `rocketpy topic create mials`"
+SWAPPED_NAMES = "group and topic look swapped: mails is a topic, and mailer is a consumer group; the group comes first"
+MESSAGE = rocketpy.Message("mials", b"text")
+MISSING = [
+    (lambda s: joined(s, "g", "mials"), MISSPELT),
+    (lambda s: joined(s, "g", ["mails", "Mials"]), MISSPELT.replace("mials", "Mials")),
+    (lambda s: joined_later(s, "g", "mials"), MISSPELT),
+    (lambda s: handled(s, "g", "mials"), MISSPELT),
+    *[(lambda s, call=call: sent(s, call, MESSAGE), MISSPELT) for call in ("send", "submit", "send_oneway", "request")],
+    *[(lambda s, call=call: sent_later(s, call, MESSAGE), MISSPELT) for call in ("send", "send_oneway", "request")],
+    (lambda s: beginning(s, "transaction", [MESSAGE]), MISSPELT),
+    (lambda s: sent(s, "send_many", [MESSAGE]), MISSPELT),
+    (lambda s: sent_later(s, "send_many", [MESSAGE]), MISSPELT),
+    (lambda s: sent(s, "queues", "mials"), MISSPELT),
+    (lambda s: sent_later(s, "queues", "mials"), MISSPELT),
+    (lambda s: joined(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: joined_later(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: handled(s, "mails", "mailer"), SWAPPED_NAMES),
+    (lambda s: joined(s, "mails", "other"), "group and topic look swapped: mails is a topic; the group comes first"),
+    (lambda s: joined(s, "g", "mailer"), "mailer is a consumer group: give the name of a topic; `rocketpy topic list`"),
+    (lambda s: joined(s, "g", "orders"), "check its name, or create it with `rocketpy topic create orders`"),
+    (lambda s: joined(s, "g", ["mails", "orders"]), "check its name, or create it with `rocketpy topic create orders`"),
+    (lambda s: joined(s, "g", "mials", namespace="n"), "check its name, or create it with `rocketpy topic create n%mi"),
+]
+
+
+@pytest.mark.parametrize(("use", "hint"), MISSING)
+def test_a_missing_topic_has_the_hint_of_its_cause(strict_server, use, hint):
+    with pytest.raises(rocketpy.TopicNotFoundError) as missing:
+        use(strict_server)
+    assert missing.value.hint.startswith(hint)
+    assert missing.value.__notes__ == [f"hint: {missing.value.hint}"]
+
+
+def test_names_of_topics_are_requested_once_and_only_after_a_failure(strict_server, monkeypatch):
+    requests = []
+    requested = TopicNames._requested
+    monkeypatch.setattr(TopicNames, "_requested", lambda names: requests.append(1) or requested(names))
+    monkeypatch.setattr(TopicNames, "_kept", ([], 0.0, []))
+    with strict_server.producer("p") as producer, strict_server.consumer("g", "mails"):
+        producer.send(rocketpy.Message("mails", b"text"))
+        assert not requests
+        for _ in range(3):
+            with pytest.raises(rocketpy.TopicNotFoundError):
+                producer.send(MESSAGE)
+    assert len(requests) == 1
+
+
+def test_the_error_stays_as_it_is_if_no_name_server_has_names():
+    error = rocketpy.TopicNotFoundError("no route for topic: mials", hint="check its name")
+    TopicNames(["127.0.0.1:1"], {}).explain(error, ["mials"])
+    assert error.hint == "check its name"
