@@ -1,5 +1,6 @@
 //! Why a server could not start, run or stop in order.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rocketpy_broker::{BrokerError, StoreError};
@@ -34,6 +35,12 @@ pub enum ServerError {
     /// The ready file cannot be written.
     #[error("cannot write the ready file: {0}")]
     ReadyFile(#[source] EnvError),
+    /// Something else is at the path of the ready file, which a start would overwrite and a stop would remove.
+    #[error("cannot write the ready file: {} exists and was not written by a server", path.display())]
+    NotAReadyFile {
+        /// The configured path.
+        path: PathBuf,
+    },
     /// The system refused threads.
     #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
@@ -71,6 +78,9 @@ impl ServerError {
                 Some("name one with --name-server HOST:PORT; `rocketpy namesrv` starts one".to_owned())
             }
             Self::ReadyFile(error) => error.hint().map(str::to_owned),
+            Self::NotAReadyFile { .. } => {
+                Some("name another path with --ready-file, or remove this file".to_owned())
+            }
             Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
             Self::Failed(error) => error.hint(),
             Self::CutOff { .. } => Some(
@@ -88,7 +98,11 @@ impl ServerError {
             Self::Threads(_) => true,
             Self::ReadyFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
-            Self::Config(_) | Self::Host { .. } | Self::NoNameServer | Self::CutOff { .. } => false,
+            Self::Config(_)
+            | Self::Host { .. }
+            | Self::NoNameServer
+            | Self::NotAReadyFile { .. }
+            | Self::CutOff { .. } => false,
         }
     }
 }

@@ -7,6 +7,7 @@ mod limits;
 mod log_files;
 mod logging;
 mod process;
+mod ready_file;
 
 pub use config::{ConfigError, ServerConfig, Sources};
 pub use error::ServerError;

@@ -1,6 +1,6 @@
 //! A server process: its parts, their threads, their start and their stop.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,14 +9,12 @@ use parking_lot::Mutex;
 use rocketpy_broker::{
     Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, StoreError, cut_log,
 };
-use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerError};
-use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{debug, error, info, warn};
 
 use crate::config::{Keys, NAME_SERVERS, Origin};
-use crate::{ServerConfig, ServerError, address, limits, log_files};
+use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -29,8 +27,6 @@ const START_AGAIN: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_millis(100);
 /// Apache's name for the file of the key-value configuration.
 const KV_CONFIG: &str = "kvConfig.json";
-/// Longest ready file that is read.
-const MAX_READY_FILE_BYTES: u64 = 1 << 16;
 /// How long a broker may take to stop after its store has failed.
 const FAILED_STOP_WITHIN: Duration = Duration::from_secs(60);
 /// How often a broker that only refuses messages is asked whether an assertion failed since.
@@ -43,14 +39,6 @@ pub struct Addresses {
     pub name_server: Option<String>,
     /// The broker, when this process has one.
     pub broker: Option<String>,
-}
-
-/// The content of the ready file.
-#[derive(Serialize)]
-struct Ready<'a> {
-    pid: u32,
-    name_server: Option<&'a str>,
-    broker: Option<&'a str>,
 }
 
 /// Which parts a process has.
@@ -107,7 +95,7 @@ impl Process {
     ///
     /// # Errors
     /// A broker without a name server, an address that is taken or unknown, a store that cannot be opened, a ready file
-    /// that cannot be written.
+    /// that cannot be written, or that is a file of somebody else.
     pub fn start(role: Role, mut config: ServerConfig) -> Result<Self, ServerError> {
         match role {
             Role::NameServer => config.name_server_port = config.name_server_port.or(config.port),
@@ -115,7 +103,7 @@ impl Process {
             Role::Broker | Role::Standalone => {}
         }
         if let Some(path) = &config.ready_file {
-            remove_stale_ready_file(path)?;
+            ready_file::remove_stale(path)?;
         }
         limits::fit(&mut config, role);
         if role.has_broker() {
@@ -142,7 +130,9 @@ impl Process {
         *process.runtime.get_mut() = Some(runtime);
         // On an error, the drop stops what runs already.
         started?;
-        process.write_ready_file()?;
+        if let Some(path) = &process.ready_file {
+            ready_file::write(path, &process.addresses)?;
+        }
         Ok(process)
     }
 
@@ -250,17 +240,7 @@ impl Process {
     /// Called once this process holds the ports and the store, so that the file belongs to no other running process.
     fn take_ready_file(&mut self, path: Option<PathBuf>) -> Result<(), ServerError> {
         self.ready_file = path;
-        self.ready_file.as_deref().map_or(Ok(()), remove_ready_file)
-    }
-
-    fn write_ready_file(&self) -> Result<(), ServerError> {
-        let Some(path) = &self.ready_file else { return Ok(()) };
-        let Addresses { name_server, broker } = &self.addresses;
-        let ready =
-            Ready { pid: std::process::id(), name_server: name_server.as_deref(), broker: broker.as_deref() };
-        let mut json = serde_json::to_vec(&ready).unwrap_or_default();
-        json.push(b'\n');
-        RealDisk.replace(path, &json).map_err(ServerError::ReadyFile)
+        self.ready_file.as_deref().map_or(Ok(()), ready_file::remove)
     }
 
     /// Whether the process has stopped, by this call or another; false when another one still stops it after `within`.
@@ -278,7 +258,7 @@ impl Process {
         }
         runtime.shutdown_timeout(within.saturating_sub(started.elapsed()));
         if let Some(path) = &self.ready_file
-            && let Err(failure) = remove_ready_file(path)
+            && let Err(failure) = ready_file::remove(path)
         {
             warn!(%failure, "ready file not removed");
         }
@@ -414,20 +394,4 @@ fn runtime() -> Result<Runtime, ServerError> {
         .enable_all()
         .build()
         .map_err(ServerError::Threads)
-}
-
-/// Removes the file of a process that is gone. The file of one that runs stays.
-fn remove_stale_ready_file(path: &Path) -> Result<(), ServerError> {
-    let pid = RealDisk.read(path, MAX_READY_FILE_BYTES).ok().and_then(|bytes| {
-        let ready: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-        u32::try_from(ready.get("pid")?.as_u64()?).ok()
-    });
-    if pid.is_some_and(is_process_alive) { Ok(()) } else { remove_ready_file(path) }
-}
-
-fn remove_ready_file(path: &Path) -> Result<(), ServerError> {
-    match RealDisk.remove_file(path) {
-        Err(error) if !error.is_not_found() => Err(ServerError::ReadyFile(error)),
-        _ => Ok(()),
-    }
 }

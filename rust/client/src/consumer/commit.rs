@@ -368,22 +368,22 @@ pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     }
 }
 
-/// Repeats the last acknowledged commits of these subscriptions where the broker has a lower offset: it restarted before it wrote
-/// them to disk. A higher offset is the commit of another member. What lies beyond a queue's end is not repeated: the broker lost
+/// Asks a broker that was connected to again where it moves this member, in all queues: it may have another store, whose queues are still
+/// shorter. Then repeats the last acknowledged commits of these subscriptions where the broker has a lower offset: it restarted before it
+/// wrote them to disk. A higher offset is the commit of another member. What lies beyond a queue's end is not repeated: the broker lost
 /// that end, and new messages get the same offsets.
 pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) {
     let _turn = member.commits.turn.lock().await;
-    let mut offsets = member.state.lock().acknowledged();
     let topics: BTreeSet<_> =
         subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();
-    offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
-    let furthest = {
+    let (mut offsets, mut furthest) = {
         let state = member.state.lock();
-        let of = |(queue, _): &(Arc<MessageQueue>, _)| Some((queue.clone(), state.furthest(queue)?));
-        offsets.iter().filter_map(of).collect()
+        (state.acknowledged(), state.furthest())
     };
+    furthest.retain(|queue, _| topics.contains(&*queue.topic));
     let (here, _) = member.without_moved(furthest).await;
-    let (stored, _) = member.stored(here.into_iter()).await;
+    offsets.retain(|(queue, _)| here.contains(queue));
+    let (stored, _) = member.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
     let (ends, _) = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| ends.get(queue).is_some_and(|end| offset <= end));

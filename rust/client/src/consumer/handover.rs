@@ -161,7 +161,7 @@ async fn lock(
 ) -> Result<BTreeSet<Arc<MessageQueue>>, ClientError> {
     const OPERATION: &str = "queue lock";
     let turn = turn(member, queues);
-    let _turn = turn.lock().await;
+    let _turn = turn.write().await;
     let answer = call(member, queues, wire::lock, OPERATION).await;
     let held = answer
         .and_then(|(address, answer)| wire::json::<LockBatchResponseBody>(OPERATION, &address, &answer.body));
@@ -176,7 +176,7 @@ async fn unlock(member: &Member, mut queues: Vec<Arc<MessageQueue>>) {
         return;
     }
     let turn = turn(member, &queues);
-    let _turn = turn.lock().await;
+    let _turn = turn.write().await;
     {
         let state = member.state.lock();
         queues.retain(|queue| !state.is_kept(queue));
@@ -188,8 +188,8 @@ async fn unlock(member: &Member, mut queues: Vec<Arc<MessageQueue>>) {
     }
 }
 
-/// What each request about locks of the broker of these queues waits for.
-fn turn(member: &Member, queues: &[Arc<MessageQueue>]) -> Arc<tokio::sync::Mutex<()>> {
+/// Turn of requests about locks at the broker of these queues: one that gives locks back has it alone.
+pub(super) fn turn(member: &Member, queues: &[Arc<MessageQueue>]) -> Arc<tokio::sync::RwLock<()>> {
     member.handovers.turns.lock().entry(queues[0].broker_name.clone()).or_default().clone()
 }
 

@@ -120,9 +120,9 @@ pub(super) struct Tasks {
 pub(super) struct Handovers {
     /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
     pub(super) tasks: Mutex<JoinSet<()>>,
-    /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
-    /// queue that the next one has locked.
-    pub(super) turns: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    /// By broker. Held by each request to lock or unlock queues, so that the end of one handover does not unlock a queue that the next one
+    /// has locked, and no queue that has come back. Locks of queues that are read in order share it.
+    pub(super) turns: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::RwLock<()>>>>,
 }
 
 /// What administrators ask for.

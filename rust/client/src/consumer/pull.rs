@@ -333,13 +333,11 @@ pub(super) async fn is_moved(
         _ => return Err(outcome::refused(OPERATION, &address, &answer)),
     }
     let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
-    if answer.exists {
-        // Beyond the end the next pull is sent back too.
-        let next = answer.pulled.next;
-        let sent = member.state.lock().sent_to(queue, answer.pulled);
-        if let Some(epoch) = sent {
-            look_for_reset(member, queue, epoch, next).await;
-        }
+    // At once: by its next pull the queue may be longer.
+    let (next, exists) = (answer.pulled.next, answer.exists);
+    let sent = member.state.lock().sent_to(queue, answer.pulled);
+    if let Some(epoch) = sent.filter(|_| exists) {
+        look_for_reset(member, queue, epoch, next).await;
     }
     Ok(true)
 }

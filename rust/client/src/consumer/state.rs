@@ -223,6 +223,11 @@ impl State {
         (over, lost)
     }
 
+    /// Leaves out queues that are assigned or kept.
+    pub(crate) fn retain_gone(&self, queues: &mut Vec<Arc<MessageQueue>>) {
+        queues.retain(|queue| !self.queues.contains_key(queue));
+    }
+
     /// Whether the queue is kept for its user.
     pub(crate) fn is_kept(&self, queue: &MessageQueue) -> bool {
         self.queues.get(queue).is_some_and(|assigned| !assigned.is_own())
@@ -491,9 +496,10 @@ impl State {
         self.own().filter_map(of).collect()
     }
 
-    /// The furthest offset that this member has of a queue.
-    pub(crate) fn furthest(&self, queue: &MessageQueue) -> Option<QueueOffset> {
-        self.queues.get(queue).and_then(|assigned| assigned.at.furthest())
+    /// The furthest offset that this member has of each queue, also of those that are kept.
+    pub(crate) fn furthest(&self) -> BTreeMap<Arc<MessageQueue>, QueueOffset> {
+        let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.at.furthest()?));
+        self.queues.values().filter_map(of).collect()
     }
 
     /// The offset after the last message handed out, per queue.

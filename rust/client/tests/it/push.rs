@@ -8,7 +8,7 @@ use rocketpy_client::{
 use rocketpy_model::MessageQueue;
 use rocketpy_protocol::body::{
     ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo,
-    HeartbeatData, MessageModel, ResetOffsetBody, running_property,
+    HeartbeatData, LockBatchRequestBody, MessageModel, ResetOffsetBody, running_property,
 };
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -142,6 +142,46 @@ async fn in_order_a_queue_that_is_read_again_waits_for_the_handler_that_runs() {
         }
         waits_for_the_handler(&peer, &consumer, &work).await;
     }
+}
+
+async fn share(peer: &Peer, consumer: &PushConsumer, members: &[&str], queues: usize) {
+    peer.set_members("report", members);
+    peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
+    let share = async {
+        while consumer.state().assigned.len() != queues {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, share).await.unwrap();
+}
+
+#[tokio::test]
+async fn in_order_a_queue_that_comes_back_while_its_handler_runs_keeps_its_lock() {
+    let peer = begun(1);
+    script_locks(&peer, true);
+    let mut config = PushConfig { ordered: true, ..PushConfig::default() };
+    (config.consumer.handover_timeout, config.consumer.rebalance_min_gap) = (PATIENCE, Duration::ZERO);
+    let (consumer, work) = with_messages(&peer, config).await;
+    assert!(work.next().is_some());
+    let heartbeat: HeartbeatData = json::from_slice(&peer.seen(request::HEART_BEAT)[0].body).unwrap();
+    let me = heartbeat.client_id;
+    let locks = peer.seen(request::LOCK_BATCH_MQ).len();
+    share(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    peer.wait_for(request::LOCK_BATCH_MQ, locks + 1).await; // the handover has begun
+    share(&peer, &consumer, &[&me], 2).await;
+    let of_topic = |command: &Command| {
+        let body: LockBatchRequestBody = json::from_slice(&command.body).unwrap();
+        body.mq_set.contains(&queue()).then_some(body.consumer_group)
+    };
+    let unlocked = loop {
+        let seen = peer.seen(request::UNLOCK_BATCH_MQ);
+        let groups: Vec<_> = seen.iter().filter_map(of_topic).collect();
+        if !groups.is_empty() {
+            break groups;
+        }
+        peer.wait_for(request::UNLOCK_BATCH_MQ, seen.len() + 1).await;
+    };
+    assert_eq!(unlocked, ["%HANDOVER%report"], "the handover is over, and the group keeps its lock");
 }
 
 #[tokio::test]

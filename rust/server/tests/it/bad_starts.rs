@@ -1,6 +1,7 @@
 //! Starts that must fail, each with an error that names what is wrong.
 
 use std::net::TcpListener;
+use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_server::{Process, Role, ServerConfig, ServerError};
@@ -83,6 +84,25 @@ fn a_ready_file_that_cannot_be_written_stops_the_start() {
         Process::start(Role::Standalone, config(&folder.path().join("store"))).is_ok(),
         "nothing is left running"
     );
+}
+
+#[test]
+fn a_ready_file_takes_the_place_of_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |ready: &Path| ServerConfig {
+        ready_file: Some(ready.to_owned()),
+        ..config(&folder.path().join("store"))
+    };
+    let orders = folder.path().join("orders.json");
+    RealDisk.replace(&orders, b"[1, 2]").unwrap();
+    let error = fails(with(&orders), "orders.json");
+    assert!(error.hint().unwrap().contains("--ready-file"));
+    assert_eq!(RealDisk.read(&orders, 10).unwrap(), b"[1, 2]");
+    fails(with("/dev/null".as_ref()), "/dev/null");
+    let empty = folder.path().join("empty");
+    RealDisk.replace(&empty, b"").unwrap();
+    drop(Process::start(Role::Standalone, with(&empty)).unwrap());
+    assert!(RealDisk.read(&empty, 10).is_err(), "gone with its server");
 }
 
 #[test]

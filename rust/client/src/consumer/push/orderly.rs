@@ -11,6 +11,7 @@ use rocketpy_model::MessageQueue;
 use rocketpy_protocol::body::{LockBatchRequestBody, LockBatchResponseBody};
 use tracing::{debug, warn};
 
+use crate::consumer::handover;
 use crate::consumer::member::Member;
 use crate::error::ClientError;
 use crate::wire;
@@ -66,6 +67,8 @@ async fn lock(
     queues: &[Arc<MessageQueue>],
 ) -> Result<BTreeSet<Arc<MessageQueue>>, ClientError> {
     let api = member.client.api();
+    let turn = handover::turn(member, queues);
+    let _turn = turn.read().await;
     let address = api.master_of(&queues[0]).await?;
     let asked_at = Instant::now();
     let answer = api.call_ok(&address, OPERATION, wire::lock(&body(member, queues))).await?;
@@ -76,13 +79,21 @@ async fn lock(
     Ok(held)
 }
 
-/// Gives locks back that are not needed any more. What was finished is committed before.
+/// Gives locks back that are not needed any more. What was finished is committed before. A queue that has come back meanwhile keeps its lock.
 pub(in crate::consumer) async fn unlock(member: &Member, queues: Vec<Arc<MessageQueue>>) {
     if !member.delivery.needs_locks() {
         return;
     }
     let api = member.client.api();
-    for queues in by_broker(queues) {
+    for mut queues in by_broker(queues) {
+        let turn = handover::turn(member, &queues);
+        let _turn = turn.write().await;
+        if !member.is_closed() {
+            member.state.lock().retain_gone(&mut queues);
+        }
+        if queues.is_empty() {
+            continue;
+        }
         let unlocked = async {
             let address = api.master_of(&queues[0]).await?;
             api.call_ok(&address, "queue unlock", wire::unlock(&body(member, &queues))).await
