@@ -204,9 +204,7 @@ def test_a_message_is_delivered_at_one_time():
 
 
 def test_an_unknown_argument_names_the_one_most_like_it():
-    with pytest.raises(
-        TypeError, match=r"no argument \"key\" \(did you mean order_key or keys\?\); it has: tag, "
-    ):
+    with pytest.raises(TypeError, match=r"no argument \"key\" \(did you mean order_key or keys\?\); it has: tag, "):
         Message("flights", b"body", key="N14228")
     with pytest.raises(TypeError, match=r"no argument \"headers\" \(did you mean properties\?\)"):
         Message("flights", b"body", headers={})  # as other clients call them
