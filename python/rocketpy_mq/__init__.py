@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
-__all__ = ["Conflict", "Finding", "check_installation", "installation_conflict", "main", "other_distributions"]
+__all__ = ["Conflict", "Outcome", "check_installation", "installation_conflict", "main", "other_distributions"]
 
 DISTRIBUTION = "rocketpy-mq"
 OTHER = "rocketpy"
@@ -31,10 +31,9 @@ class Conflict(NamedTuple):
     hint: str
 
 
-class Finding(NamedTuple):
-    """Result of one check of `rocketpy doctor`."""
+class Outcome(NamedTuple):
+    """Outcome of one check of `rocketpy doctor`."""
 
-    check: str
     status: str
     """`ok`, `warning`, `failed`, or `skipped`."""
     found: str
@@ -126,11 +125,11 @@ def _origin() -> str | None:
 
 
 def _report(conflict: Conflict, arguments: list[str]) -> int:
-    """Prints a conflict: as the finding of `rocketpy doctor --json`, else as the lines of an error."""
+    """Prints a conflict as the lines of an error, and as the first check for `rocketpy doctor --json`."""
     if arguments[:1] == ["doctor"] and "--json" in arguments:
         import json
 
-        print(json.dumps([Finding("name", "failed", *conflict)._asdict()], indent=2))
+        print(json.dumps([{"check": "name"} | Outcome("failed", *conflict)._asdict()], indent=2))
     else:
         print(f"error: {conflict.text}\nhint: {conflict.hint}", file=sys.stderr)
     return 1
