@@ -14,7 +14,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo demo-cluster test lint bench wheel soak soak-spark site
+.PHONY: demo demo-cluster test lint bench wheel wheels soak soak-spark site
 
 demo: $(QUICK)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
@@ -76,6 +76,10 @@ bench: $(RELEASED)
 
 wheel: $(RELEASED)
 	@ls -l target/wheels
+
+# Wheel for older systems and sdist of a release in target/dist, each checked; builds twice from scratch.
+wheels:
+	tools/wheels
 
 $(PACKAGES): tools/environment requirements/constraints.txt
 	tools/stage environment tools/environment $(VENV)

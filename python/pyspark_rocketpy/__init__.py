@@ -10,6 +10,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+from rocketpy_mq import check_installation, installation_conflict
+
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 except Exception:  # a broken PySpark is not this module's to report
@@ -28,9 +30,17 @@ __all__ = ["DefaultSource"]
 
 @contextmanager
 def without_traceback() -> Generator[None, None, None]:
-    """Lets an error of RocketPy's reach the user without the traceback of the Spark worker, which ends with it."""
-    from rocketpy.errors import RocketPyError
+    """Lets an error of RocketPy's reach the user without the traceback of the Spark worker, which ends with it.
 
+    Raises:
+        ImportError: The package `rocketpy` of this worker is not RocketPy's, or does not run here.
+    """
+    try:
+        check_installation()
+        from rocketpy.errors import RocketPyError
+    except ImportError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
     try:
         yield
     except RocketPyError:
@@ -40,9 +50,9 @@ def without_traceback() -> Generator[None, None, None]:
 
 def refuse(what: str, hint: str) -> NoReturn:
     """Raises the error for what the data source does not do."""
-    from rocketpy.errors import NotSupportedError
-
     with without_traceback():
+        from rocketpy.errors import NotSupportedError
+
         raise NotSupportedError(f"format rocketpy {what}", hint=hint)
 
 
@@ -83,6 +93,8 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Makes the reader of a stream, or one that refuses."""
+        if installation_conflict() is not None:
+            return NoStream()
         try:
             import pyspark.sql.streaming.datasource  # noqa: F401  # is there since 4.2
         except ImportError:

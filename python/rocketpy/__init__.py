@@ -1,7 +1,8 @@
 """RocketPy: a message broker in a Python wheel, compatible with Apache RocketMQ on the wire and on disk.
 
-The import loads almost nothing: each name loads its module at its first use. Free-threaded Python and sub-interpreters
-raise an `ImportError`.
+The import loads almost nothing: each name loads its module at its first use. Platforms and interpreters that are not
+supported raise an `ImportError`, and so does the distribution `rocketpy`, a rocket trajectory simulator, in the same
+environment.
 
 Examples:
     >>> import rocketpy, tempfile
@@ -18,7 +19,7 @@ Examples:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.base.interpreter import check_interpreter
+from rocketpy.base.interpreter import check_interpreter  # rocketpy.base checks for a second distribution
 
 if TYPE_CHECKING:
     # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.

@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from rocketpy.cli import main
+        from rocketpy_mq import main
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(main())

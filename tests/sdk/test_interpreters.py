@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rocketpy
 
 PACKAGE = str(Path(rocketpy.__file__).parent.parent)
@@ -46,3 +48,18 @@ def test_free_threaded_python_is_refused_by_name() -> None:
     assert run(f"{disguise}\n{REFUSED}", python=free_threaded or sys.executable).startswith(
         "rocketpy does not run on free-threaded Python"
     )
+
+
+@pytest.mark.parametrize(
+    ("disguise", "error"),
+    [
+        ("sys.version_info = (3, 10, 1)", "rocketpy runs on CPython 3.11 or newer, not on cpython 3.10"),
+        ("sys.implementation.name = 'pypy'", "rocketpy runs on CPython 3.11 or newer, not on pypy 3."),
+        ("sys.platform = 'win32'", "rocketpy runs on Linux and macOS, not on win32: install it in WSL"),
+        ("sys.platform = 'freebsd14'", "rocketpy runs on Linux and macOS, not on freebsd14"),
+    ],
+)
+def test_unsupported_python_or_platform_is_refused_by_name(disguise: str, error: str) -> None:
+    # Modules of the standard library that look at the platform are loaded before.
+    loaded = "import sys, importlib.util, os, pathlib, typing; "
+    assert run(f"{loaded}{disguise}\n{REFUSED}").startswith(error)

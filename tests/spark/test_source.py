@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as sql
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketpy
 from rocketpy.spark import cores, scan, scan_ranges
 from rocketpy.spark.columns import DEFAULT, TYPES, names_of_schema
+from rocketpy.spark.source import RocketPyReader
 from rocketpy.testing import fresh_name
 from waiting import wait_for_files
 
@@ -180,6 +182,12 @@ def test_several_topics_are_one_table(spark, rocketpy_server, send, door):
 
 def test_a_topic_without_messages_is_an_empty_table(spark, topic, door):
     assert load(spark, topic, **door).count() == 0
+
+
+def test_partition_of_an_empty_table_may_be_missing():
+    # Spark 4.1 passes None, 4.2 and later an empty partition.
+    reader = RocketPyReader(None, ())
+    assert [*reader.read(None), *reader.read(InputPartition(None))] == []
 
 
 def test_large_and_compressed_bodies_come_back_as_they_were_sent(spark, topic, rocketpy_server, door):

@@ -13,6 +13,7 @@ from rocketpy.cli import (
     consume,
     demo,
     dlq,
+    doctor,
     group,
     ha,
     message,
@@ -141,6 +142,7 @@ def make_app() -> typer.Typer:
         for verb, function in commands:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
+    app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
     app.command("demo", rich_help_panel=TOOLS)(guarded(demo.demo))
     return app
 

@@ -10,6 +10,8 @@ Importing this package loads neither Spark nor Arrow.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rocketpy_mq import check_installation
+
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
     from rocketpy.spark.aggregation import aggregate as aggregate
@@ -66,6 +68,8 @@ _HOMES = {
     "tag_hash": "ids",
 }
 """Public names, and the module that defines each."""
+
+check_installation()
 
 if not TYPE_CHECKING:
     __all__ = sorted(_HOMES)

@@ -110,13 +110,13 @@ class RocketPyReader(DataSourceReader):
 
         return [InputPartition(parts) for parts in plan_cluster(options)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Reads one partition.
 
         Args:
-            partition: Entry of `partitions`; Spark passes an empty one if there are none.
+            partition: Entry of `partitions`; Spark passes an empty one if there are none, and Spark 4.1 None.
         """
-        if partition.value is None:
+        if partition is None or partition.value is None:
             return iter(())
         if isinstance(partition, StorePartition):
             from rocketpy.spark.store import read_store
