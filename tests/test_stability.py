@@ -39,12 +39,16 @@ def plant(path: Path, old: str, new: str) -> None:
 
 def listed(tool, tree: Path) -> dict[str, list[str]]:
     others = tool.others
-    return {"names": tool.names(tree), "keys": others.keys(tree), "exit-codes": others.exit_codes(tree)}
+    read = {"keys": others.keys, "exit-codes": others.exit_codes, "metrics": others.metrics}
+    return {"names": tool.names(tree), **{kind: list_of(tree) for kind, list_of in read.items()}}
 
 
 def test_planted_removals_and_changes_fail_until_each_has_a_reason(tool, tree):
-    old = listed(tool, tree)
     package = tree / "python/rocketpy"
+    metrics = package / "prometheus.py"
+    metrics.write_text('FAMILIES = {"rocketpy_lag": ("gauge", "Lag."), "rocketpy_sent": ("counter", "Sent.")}\n')
+    old = listed(tool, tree)
+    plant(metrics, "rocketpy_lag", "rocketpy_backlog")
     plant(package / "producing/producer.py", "def send_oneway(", "def send_and_forget(")
     plant(package / "_rocketpy.pyi", "order_key: str | None = None,", "order_key: str | None,")
     plant(package / "errors.py", "class DiskFullError(StoreError)", "class DiskFullError(RocketPyError)")
@@ -53,7 +57,13 @@ def test_planted_removals_and_changes_fail_until_each_has_a_reason(tool, tree):
     new = listed(tool, tree)
     found = list(tool.problems(old, new, {}))
     wrong = {re.match(r"[\w-]+: ([\w.]+)", problem)[1] for problem in found}
-    assert wrong >= {"rocketpy.Producer.send_oneway", "rocketpy.DiskFullError", "CONFLICT", "bindAddress"}
+    assert wrong >= {
+        "rocketpy.Producer.send_oneway",
+        "rocketpy.DiskFullError",
+        "CONFLICT",
+        "bindAddress",
+        "rocketpy_lag",
+    }
     assert "rocketpy.Message.__new__: the default of order_key was changed" in "\n".join(found)
     reasons: dict[str, dict[str, str]] = {"removed": {}, "changed": {}}
     for problem in found:

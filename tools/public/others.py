@@ -82,13 +82,12 @@ def exit_codes(root: Path) -> list[str]:
 
 
 def metrics(root: Path) -> list[str]:
-    """Names of the metrics that the package exports: constants of its modules of Prometheus."""
+    """Metrics that the package exports, from tables `NAME: (KIND, DESCRIPTION)` in its modules of Prometheus."""
     sources = sorted((root / "python/rocketpy").rglob("prometheus*.py"))
-    constants = (node for path in sources for node in ast.walk(ast.parse(path.read_text())))
+    tables = (node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict))
     return sorted(
-        {
-            f"{node.value}: metric"
-            for node in constants
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and METRIC.fullmatch(node.value)
-        }
+        f"{key.value}: {ast.literal_eval(value)[0]}"
+        for table in tables
+        for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant) and METRIC.fullmatch(str(key.value)) and isinstance(value, ast.Tuple)
     )
