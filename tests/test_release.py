@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 CHANGES = "# Changes\n\n## Unreleased\n\n* New: delays.\n\n## 0.1.0 (2026-01-02)\n\n* First.\n"
@@ -78,3 +79,35 @@ def test_sections_of_the_changelog_are_short_enough_to_read(tool):
 def test_a_version_that_is_none_is_an_error():
     ended = subprocess.run([ROOT / "tools/release.py", "next"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "error: next is not a version such as 0.1.0 or 0.2.0rc1\n")
+
+
+def test_nothing_is_uploaded_before_it_was_installed_and_run():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    before, todo = set(), ["upload"]
+    while todo:
+        needed = jobs[todo.pop()].get("needs", [])
+        todo += [needed] if isinstance(needed, str) else needed
+        before |= {needed} if isinstance(needed, str) else set(needed)
+    assert before == {"run", "wheels", "sdist", "prepared"}
+    assert any("tools/wheel_check.py --run" in step.get("run", "") for step in jobs["run"]["steps"])
+    assert jobs["upload"]["permissions"] == {"id-token": "write", "attestations": "write", "contents": "read"}
+    assert all("secrets." not in str(job) for job in jobs.values())
+
+
+def test_the_commit_comes_from_git_or_from_the_file_of_an_archive(tmp_path):
+    script, repository = tmp_path / "build", tmp_path / "outer"
+    subprocess.run(["rustc", "--edition", "2024", "-o", script, ROOT / "rust/python/build.rs"], check=True)
+    crate = repository / "unpacked/rust/python"
+    crate.mkdir(parents=True)
+
+    def told(folder: Path) -> str:
+        printed = subprocess.run([script], cwd=folder, capture_output=True, text=True, check=True).stdout
+        return printed.split("ROCKETPY_COMMIT=")[1].strip()
+
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told(ROOT / "rust/python") == head[:12]
+    # A repository around unpacked sources is another project.
+    subprocess.run(["git", "init", "--quiet", repository], check=True)
+    assert told(crate) == "unknown"
+    (crate / "COMMIT").write_text("0123456789abcdef0123456789abcdef01234567\n")
+    assert told(crate) == "0123456789ab"
