@@ -43,7 +43,7 @@ def show_version(asked: bool) -> None:
 
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print version, commit and build profile.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print version, commit and build.")
     ] = False,
     timeout: Annotated[
         float | None,
