@@ -28,7 +28,7 @@ NEXT = """\
 prepared {version}. Next:
   1. git diff                     # lists in tools/public, stores in tests/golden/stores, changelog
   2. .ci/run                      # everything passes
-  3. git commit -am "Release {version}" && git tag -a v{version} -m "RocketPy {version}"
+  3. git add --all && git commit -m "Release {version}" && git tag -a v{version} -m "RocketPy {version}"
   4. git push origin HEAD v{version}    # .github/workflows/release.yml builds, tests, attests and uploads
 """
 
