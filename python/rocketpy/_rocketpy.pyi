@@ -26,6 +26,7 @@ _V_co = TypeVar("_V_co", default=object, covariant=True)
 
 __version__: str
 __profile__: str
+__commit__: str
 __has_test_faults__: bool
 
 def end_threads() -> None: ...

@@ -1,5 +1,6 @@
 """What the installed extension module is built with."""
 
+import re
 from pathlib import Path
 
 from rocketpy import _rocketpy
@@ -12,6 +13,8 @@ def test_wheel_has_neither_planted_bugs_nor_failpoints():
         assert variable not in module, variable
 
 
-def test_version_names_the_profile(command):
+def test_version_names_commit_and_profile(command):
     assert _rocketpy.__profile__ in ("dev", "release")
-    assert command("--version").stdout.rstrip().endswith(f"({_rocketpy.__profile__} build)")
+    assert re.fullmatch("[0-9a-f]{12}|unknown", _rocketpy.__commit__)
+    told = f"rocketpy {_rocketpy.__version__} (commit {_rocketpy.__commit__}, {_rocketpy.__profile__} build)\n"
+    assert command("--version").stdout == told

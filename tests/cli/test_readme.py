@@ -1,5 +1,6 @@
 """What the README shows is run: its commands in a shell, its Python as a program, against its own server."""
 
+import html
 import json
 import os
 import re
@@ -80,11 +81,11 @@ def test_the_environment_that_the_readme_activates_has_the_command(pytestconfig:
     assert printed.startswith("rocketpy ")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/first-hour.md"])
-def test_the_pip_line_of_a_page_takes_the_wheel_with_its_extras(
-    pytestconfig: pytest.Config, tmp_path: Path, environment, page: str
+def test_the_pip_line_of_the_first_hour_takes_the_wheel_with_its_extras(
+    pytestconfig: pytest.Config, tmp_path: Path, environment
 ):
-    (line,) = re.findall(r"^pip install .*\.whl.*$", (pytestconfig.rootpath / page).read_text(), re.MULTILINE)
+    page = pytestconfig.rootpath / "docs/first-hour.md"
+    (line,) = re.findall(r"^pip install .*\.whl.*$", page.read_text(), re.MULTILINE)
     wheels = tmp_path / "target" / "wheels"
     wheels.mkdir(parents=True)
     with zipfile.ZipFile(wheels / "rocketpy_mq-0.0.1-py3-none-any.whl", "w") as wheel:
@@ -124,3 +125,28 @@ def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, ca
     for part, verb in shown:
         assert app.run([part, verb, "--help"]) == 0
         assert f"rocketpy {part} {verb}" in capsys.readouterr().out
+
+
+def test_the_readme_is_short(pytestconfig: pytest.Config):
+    assert len((pytestconfig.rootpath / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize(
+    ("heading", "page"), [("Why trust it", "docs/durability.md"), ("Why switch", "docs/performance.md")]
+)
+def test_figures_of_the_readme_come_from_the_pages_that_measure(pytestconfig: pytest.Config, heading: str, page: str):
+    text = (pytestconfig.rootpath / "README.md").read_text()
+    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    figures = re.findall(r"\d[\d,.]*\d", "".join(line for line in section.splitlines() if line.startswith("| ")))
+    assert len(figures) >= 6
+    measured = set(re.findall(r"\d[\d,.]*\d", (pytestconfig.rootpath / page).read_text()))
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_picture_of_the_terminal_shows_the_commands_of_the_readme(pytestconfig: pytest.Config):
+    """`tools/picture.py` draws it anew."""
+    (console,) = blocks(pytestconfig.rootpath, "console")
+    picture = html.unescape((pytestconfig.rootpath / "docs/terminal.svg").read_text()).replace("\xa0", " ")
+    for line in console.splitlines():
+        assert line in picture
+    assert "no problems found" in picture

@@ -34,18 +34,18 @@ TOOLS = "Tools"
 
 
 def show_version(asked: bool) -> None:
-    """Prints the version and the build profile, then exits."""
+    """Prints version, commit and build profile, then exits."""
     if asked:
         from rocketpy import __version__
-        from rocketpy._rocketpy import __profile__
+        from rocketpy._rocketpy import __commit__, __profile__
 
-        print(f"rocketpy {__version__} ({__profile__} build)")
+        print(f"rocketpy {__version__} (commit {__commit__}, {__profile__} build)")
         raise typer.Exit
 
 
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print version, commit and build.")
     ] = False,
     timeout: Annotated[
         float | None,

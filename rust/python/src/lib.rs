@@ -159,6 +159,11 @@ mod extension {
     #[expect(non_upper_case_globals, reason = "like the version")]
     const __profile__: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
 
+    /// The commit of the sources: `build.rs` finds it.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "like the version")]
+    const __commit__: &str = env!("ROCKETPY_COMMIT");
+
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "like the version")]
     const __has_test_faults__: bool = crate::HAS_TEST_FAULTS;
