@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
 from rocketpy.config import duration_seconds
-from rocketpy.consuming.handlers import TASKS, THREADS, failed, refuse_awaitable
+from rocketpy.consuming.handlers import TASKS, THREADS, failed
 from rocketpy.consuming.rebalance import tell_of_changes
 from rocketpy.errors import ClosedError, ForkedError
 
@@ -188,13 +188,13 @@ class Workers:
                 try:
                     result = call(message)
                     if result is not None:
-                        refuse_awaitable(result)
+                        handler.check_result(result, work.topic)
                 except BaseException as error:  # SystemExit as well: the thread works on
                     failed(work, [message], error)
         else:
             while messages := work.next_batch():
                 try:
-                    refuse_awaitable(handler.function(messages))
+                    handler.check_result(handler.function(messages), work.topic)
                 except BaseException as error:
                     failed(work, messages, error)
 
@@ -308,7 +308,7 @@ class Workers:
         for given in work if handler.batch is None else batches(work):
             running.since = monotonic()
             try:
-                await handler.function(given)
+                await handler.run(given, work.topic)
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and self._ended.is_set():
                     raise  # by the end of the consumer
