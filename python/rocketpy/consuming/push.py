@@ -331,7 +331,10 @@ class PushConsumer(Closing):
         return None if self._native is None else self._native.client_id
 
     def stats(self) -> PushStats:
-        """Outcomes of messages since the start."""
+        """Outcomes of messages since the start, times of handlers, and the lag as last known.
+
+        Sends no request, and works after a stop.
+        """
         failed_callbacks = self._callbacks.failures if self._callbacks else 0
         if self._native is None:
             return PushStats(0, 0, 0, 0, 0, 0, failed_callbacks)
