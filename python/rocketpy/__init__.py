@@ -24,6 +24,7 @@ from rocketpy.base.interpreter import check_interpreter  # rocketpy.base checks 
 if TYPE_CHECKING:
     # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.
     from rocketpy import errors as errors
+    from rocketpy import health as health
     from rocketpy._rocketpy import ArrowBatch as ArrowBatch
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
@@ -98,13 +99,13 @@ _NAMES = {
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
 }  # fmt: skip
 """Public names by module."""
-_MODULES = ("codec", "dedup", "errors", "schedule", "store")
+_MODULES = ("codec", "dedup", "errors", "health", "schedule", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 check_interpreter()
 
 if not TYPE_CHECKING:
-    __all__ = sorted([*_HOMES, "errors"])
+    __all__ = sorted([*_HOMES, "errors", "health"])
 
 
 def __getattr__(name: str) -> Any:

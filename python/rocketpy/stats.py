@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rocketpy.message import MessageQueue
 
 __all__ = ["ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"]
@@ -25,22 +27,25 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Times of the acknowledged requests of a producer, in seconds, each from its first attempt to its acknowledgement.
+    """Times of a producer's acknowledged requests, or of calls of handlers, in seconds.
 
-    The time for which a message of `submit` waits for others is not included. Percentiles cover the last one to two
-    minutes, with an error of at most 1 % up to 60 s; None when nothing was acknowledged then.
+    A request lasts from its first attempt to its acknowledgement; the time for which a message of `submit` waits for
+    others is not included. Percentiles cover the last one to two minutes, with an error of at most 1 % up to 60 s; None
+    when nothing ended then.
     """
 
+    count: int
+    """Number of all times."""
     total: float
-    """Sum of the times of all `sent.requests`."""
+    """Sum of all times."""
     p50: float | None
-    """Half of the requests took at most this long."""
+    """Half of the times are at most this long."""
     p90: float | None
-    """90 % of the requests took at most this long."""
+    """90 % of the times are at most this long."""
     p99: float | None
-    """99 % of the requests took at most this long."""
+    """99 % of the times are at most this long."""
     p999: float | None
-    """99.9 % of the requests took at most this long."""
+    """99.9 % of the times are at most this long."""
     max: float | None
     """Maximum time."""
 
@@ -77,7 +82,7 @@ class ProducerStats:
     oneway: Traffic
     """Messages sent by `send_oneway`. Whether they were stored is unknown."""
     latency: Latency
-    """Times of the acknowledged requests."""
+    """Times of the acknowledged requests; `count` equals `sent.requests`."""
     in_flight_messages: int
     """Number of messages of `submit`, and of sends of an `AsyncProducer`, without an outcome."""
     in_flight_bytes: int
@@ -86,6 +91,8 @@ class ProducerStats:
     """Maximum of `in_flight_messages`: the option `window_messages`."""
     window_bytes: int
     """Maximum of `in_flight_bytes`: the option `window_bytes`."""
+    failing_since: datetime | None = None
+    """Time of the first retryable failure of a send since the last acknowledgement; None if there was none."""
 
     @property
     def window_use(self) -> float:
@@ -100,11 +107,12 @@ class QueueStats:
     queue: MessageQueue
     """The queue."""
     position: int | None
-    """Offset after the last returned message; None until the start is known."""
+    """Offset after the last returned message, or with handlers of the first message that no handler has finished; None
+    until the start is known."""
     end: int | None
     """Offset after the newest message at the last answer to a pull; None before."""
     prefetched_messages: int
-    """Number of messages that wait for a poll."""
+    """Number of messages that wait for a poll or a handler."""
     prefetched_bytes: int
     """Their bytes."""
     paused: bool
@@ -112,14 +120,36 @@ class QueueStats:
 
     @property
     def lag(self) -> int | None:
-        """Number of messages after the last returned message, as last known; None before the first answer to a pull."""
+        """Number of messages from `position` to `end`, as last known; None before the first answer to a pull."""
         if self.position is None or self.end is None:
             return None
         return max(0, self.end - self.position)
 
 
+class _Queues:
+    """Sums over the queues of a member."""
+
+    __slots__ = ()
+    queues: tuple[QueueStats, ...]
+
+    @property
+    def lag(self) -> int:
+        """Number of messages after the positions of all queues, as last known."""
+        return sum(queue.lag or 0 for queue in self.queues)
+
+    @property
+    def prefetched_messages(self) -> int:
+        """Number of messages of all queues that wait for a poll or a handler."""
+        return sum(queue.prefetched_messages for queue in self.queues)
+
+    @property
+    def prefetched_bytes(self) -> int:
+        """Their bytes."""
+        return sum(queue.prefetched_bytes for queue in self.queues)
+
+
 @dataclass(frozen=True, slots=True)
-class ConsumerStats:
+class ConsumerStats(_Queues):
     """Statistics of a consumer since it was created, and its positions in its queues.
 
     Bytes are those of stored records: compressed bodies, properties and 91 bytes or more a message.
@@ -151,25 +181,18 @@ class ConsumerStats:
     failed_callbacks: int = 0
     """Number of calls of `on_assigned` and `on_revoked` that raised."""
 
-    @property
-    def lag(self) -> int:
-        """Number of messages after the last returned ones in all queues, as last known."""
-        return sum(queue.lag or 0 for queue in self.queues)
 
-    @property
-    def prefetched_messages(self) -> int:
-        """Number of messages of all queues that wait for a poll."""
-        return sum(queue.prefetched_messages for queue in self.queues)
-
-    @property
-    def prefetched_bytes(self) -> int:
-        """Their bytes."""
-        return sum(queue.prefetched_bytes for queue in self.queues)
+NO_TIMES = Latency(0, 0.0, None, None, None, None, None)
+"""Times before the first one."""
 
 
 @dataclass(frozen=True, slots=True)
-class PushStats:
-    """Outcomes of messages since the start of a push consumer.
+class PushStats(_Queues):
+    """Outcomes of messages since the start of a push consumer, times of its handlers, and its positions in its queues.
+
+    The lag counts messages that no handler has finished, and those finished after them: as in `Admin.group_lag`, a
+    message is done when its offset can be committed. The ends of queues are those of the last answers to pulls, as in
+    `ConsumerStats`. Bytes are those of stored records.
 
     Examples:
         >>> import rocketpy, threading
@@ -182,8 +205,9 @@ class PushStats:
         ...     done.release()
         >>> with mailer:
         ...     _ = [done.acquire(timeout=60) for _ in range(3)]
-        >>> mailer.stats()
-        PushStats(consumed=3, failed=0, timed_out=0, sent_back=0, dead=0, unfinished=0, failed_callbacks=0)
+        >>> stats = mailer.stats()
+        >>> stats.consumed, stats.failed, stats.handling.count
+        (3, 0, 3)
     """
 
     consumed: int
@@ -200,3 +224,8 @@ class PushStats:
     """Number of messages that handlers are processing, or that are being sent back."""
     failed_callbacks: int = 0
     """Number of calls of `on_assigned` and `on_revoked` that raised."""
+    handling: Latency = NO_TIMES
+    """Times of calls of handlers that returned, raised, or exceeded `handler_timeout`, which then counts as their
+    time."""
+    queues: tuple[QueueStats, ...] = ()
+    """Currently assigned queues of this member, sorted, with those of the group's retry topic."""

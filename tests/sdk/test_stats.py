@@ -1,8 +1,10 @@
 """`stats()` of each client, against a real server."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime
 
 import pytest
 
@@ -31,6 +33,7 @@ def test_a_producer_counts_messages_bytes_and_times_by_outcome(producer, rocketp
     assert counted.oneway == rocketpy.Traffic(1, 1, 2)
     assert counted.failed == counted.retried == counted.unknown == rocketpy.Traffic(0, 0, 0)
     times = counted.latency
+    assert times.count == counted.sent.requests
     assert 0 < times.p50 <= times.p90 <= times.p99 <= times.p999 <= times.max <= times.total * 1.01
     assert (counted.in_flight_messages, counted.in_flight_bytes, counted.window_use) == (0, 0, 0)
     assert (counted.window_messages, counted.window_bytes) == (16384, 64 << 20)
@@ -103,6 +106,55 @@ def test_async_clients_count_too_and_any_thread_may_ask(rocketpy_server, rocketp
 
     sent, received = asyncio.run(main())
     assert (sent.sent.messages, sent.sent.bytes, received.received.messages) == (200, 2000, 200)
+
+
+def test_a_push_consumer_counts_calls_and_knows_what_no_handler_has_finished(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.producer(fresh_name("push")) as producer:
+        queue = producer.queues(rocketpy_topic)[0]
+        producer.send_many(bodies(rocketpy_topic, 5), queue=queue)
+    consumer, released = rocketpy_server.push_consumer(fresh_name("push"), concurrency=1), threading.Event()
+    assert (consumer.stats().lag, consumer.stats().handling.count) == (0, 0)
+
+    @consumer.on(rocketpy_topic)
+    def handle(message):
+        released.wait(60)
+        if message.queue_offset == 3:
+            raise rocketpy.Reject
+
+    with consumer:
+        wait_until(lambda: consumer.stats().lag == 5, "the lag counts messages of handlers")
+        wait_until(lambda: consumer.stats().unfinished)
+        (read,) = [of for of in consumer.stats().queues if of.queue == queue]
+        assert (read.position, read.end, consumer.stats().handling.count) == (0, 5, 0)
+        released.set()
+        wait_until(lambda: consumer.stats().lag == 0)
+        counted = consumer.stats()
+    assert (counted.consumed, counted.failed, counted.dead) == (4, 1, 1)
+    times = counted.handling
+    assert (times.count, times.p50 <= times.p99 <= times.max <= times.total * 1.01) == (5, True)
+    assert times.max > 0
+    assert consumer.stats().handling == times, "after the stop too"
+
+
+def test_a_producer_knows_since_when_all_its_sends_fail(rocketpy_server_factory):
+    server = rocketpy_server_factory(settings={"maxMessageSize": 1024})
+    with server.producer("failing", send_timeout=1.0, retries=0) as producer:
+        producer.send(rocketpy.Message("failing", b"here"))
+        with pytest.raises(rocketpy.RefusedError, match="MESSAGE_ILLEGAL"):
+            producer.send(rocketpy.Message("failing", b"x" * 2000))
+        assert producer.stats().failing_since is None, "the broker answers"
+        server.stop()
+        for topic in ("failing", "unknown"):
+            with pytest.raises(rocketpy.RocketPyError):
+                producer.send(rocketpy.Message(topic, b"lost"))
+        since = producer.stats().failing_since
+        assert since <= datetime.now(UTC)
+        with pytest.raises(rocketpy.RocketPyError):
+            producer.send(rocketpy.Message("failing", b"lost"))
+        assert producer.stats().failing_since == since, "the first failure"
+        server.start()
+        producer.send(rocketpy.Message("failing", b"back"), timeout=60)
+        assert producer.stats().failing_since is None
 
 
 def test_a_forked_child_gets_an_error_instead_of_the_counts_of_its_parent(child, rocketpy_server, rocketpy_topic):

@@ -281,8 +281,9 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return self._native().assignment()
 
     def state(self) -> ConsumerState:
-        """Assigned queues of this member, and which of its brokers answer. Sends no request."""
-        return self._native().state()
+        """Assigned queues, and which brokers answer, as `Consumer.state`. Any thread may call this."""
+        native: _rocketpy.Consumer = self._started()
+        return native.state()
 
     def stats(self) -> ConsumerStats:
         """Statistics of received messages, as `Consumer.stats`. Any thread may call this, such as an exporter."""

@@ -178,7 +178,10 @@ class AsyncPushConsumer(AsyncClosing):
         return self._member.client_id
 
     def stats(self) -> PushStats:
-        """Outcomes of messages since the start. Any thread may call this, such as an exporter."""
+        """Outcomes of messages since the start, times of handlers, and the lag as last known.
+
+        Sends no request, and works after a stop. Any thread may call this, such as an exporter.
+        """
         return self._member.stats()
 
     def state(self) -> ConsumerState:

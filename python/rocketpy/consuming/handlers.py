@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+import types
 from typing import TYPE_CHECKING, Any
 
+from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable, safe_text, text_of
 from rocketpy.base.names import check_type
 from rocketpy.base.text import printable
@@ -13,7 +15,7 @@ from rocketpy.config import duration_seconds
 from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from rocketpy._rocketpy import ReceivedMessage, Work
     from rocketpy.config import Duration, Tags
@@ -22,6 +24,8 @@ logger = logging.getLogger("rocketpy.client")
 
 THREADS, TASKS = 0, 1
 """Lanes of handlers: called in threads, or run as tasks."""
+BLOCK_SECONDS = 0.1
+"""Time without an `await` from which an async handler is reported: that of slow callbacks in asyncio's debug mode."""
 
 
 class Retry(Exception):  # a handler's choice, no error
@@ -68,7 +72,7 @@ class Reject(Exception):
 class Handler:
     """Handler of a topic with its subscription."""
 
-    __slots__ = ("batch", "decode", "function", "is_async", "sql", "tags")
+    __slots__ = ("batch", "decode", "function", "has_blocked", "has_returned_a_value", "is_async", "sql", "tags")
 
     def __init__(
         self,
@@ -83,6 +87,75 @@ class Handler:
         self.batch = batch
         self.decode = decode
         self.is_async = is_async(function)
+        self.has_blocked = self.has_returned_a_value = False
+
+    def check_result(self, result: object, topic: str) -> None:
+        """Refuses the result of a call that has not run. Warns of the first value other than None, which is ignored.
+
+        Args:
+            result: Value that a plain handler returned.
+            topic: Topic of the handler, for the log.
+
+        Raises:
+            TypeError: The result is an awaitable or a generator.
+        """
+        refuse_awaitable(result)
+        if result is not None:
+            self._note_value(result, topic)
+
+    @types.coroutine
+    def run(self, given: ReceivedMessage | list[ReceivedMessage], topic: str) -> Generator[Any, Any, None]:
+        """Awaits an async handler. Warns of its first value other than None, and of the first time it blocks its loop.
+
+        The time from one `await` of the handler to the next is that for which it blocks.
+
+        Args:
+            given: The message, or the batch.
+            topic: Topic of the handler, for the log.
+
+        Raises:
+            BaseException: The handler raised it.
+        """
+        coroutine, error = self.function(given), None
+        while True:
+            began = monotonic()
+            try:
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as end:
+                if end.value is not None:
+                    self._note_value(end.value, topic)
+                return
+            finally:
+                error = None  # its traceback has this frame
+                if (took := monotonic() - began) >= BLOCK_SECONDS:
+                    self._note_block(took, topic)
+            try:
+                yield awaited
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:  # such as CancelledError
+                error = thrown
+
+    def _note_value(self, result: object, topic: str) -> None:
+        if self.has_returned_a_value:
+            return
+        self.has_returned_a_value = True
+        text = (
+            "handler of topic %s returned a value of type %s, which is ignored: its message counts as consumed. "
+            "Raise rocketpy.Retry for a redelivery, rocketpy.Reject for a dead letter; otherwise return None"
+        )
+        logger.warning(text, topic, printable(type(result).__name__))
+
+    def _note_block(self, seconds: float, topic: str) -> None:
+        if self.has_blocked:
+            return
+        self.has_blocked = True
+        text = (
+            "handler of topic %s blocked its event loop for %.2f s: no other task of the loop could run. "
+            "Call blocking functions by `await asyncio.to_thread(function, ...)`"
+        )
+        logger.warning(text, topic, seconds)
 
     @property
     def lane(self) -> int:

@@ -256,7 +256,10 @@ class PushConsumer(Closing):
         return self._member.client_id
 
     def stats(self) -> PushStats:
-        """Outcomes of messages since the start."""
+        """Outcomes of messages since the start, times of handlers, and the lag as last known.
+
+        Sends no request, and works after a stop.
+        """
         return self._member.stats()
 
     def state(self) -> ConsumerState:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
 from rocketpy.config import duration_seconds
-from rocketpy.consuming.handlers import TASKS, THREADS, failed, refuse_awaitable
+from rocketpy.consuming.handlers import TASKS, THREADS, failed
 from rocketpy.consuming.rebalance import tell_of_changes
 from rocketpy.errors import ClosedError, ForkedError
 
@@ -195,13 +195,13 @@ class Workers:
                 try:
                     result = call(message)
                     if result is not None:
-                        refuse_awaitable(result)
+                        handler.check_result(result, work.topic)
                 except BaseException as error:  # SystemExit as well: the thread works on
                     failed(work, [message], error)
         else:
             while messages := work.next_batch():
                 try:
-                    refuse_awaitable(handler.function(messages))
+                    handler.check_result(handler.function(messages), work.topic)
                 except BaseException as error:
                     failed(work, messages, error)
 
@@ -331,7 +331,7 @@ class Workers:
                 await asyncio.sleep(0)  # before the handler: a cancelled task gives the message back
                 turned = monotonic()
             try:
-                await handler.function(given)
+                await handler.run(given, work.topic)
             except BaseException as error:
                 if isinstance(error, GeneratorExit) or (
                     isinstance(error, asyncio.CancelledError) and self._is_ending()

@@ -20,6 +20,7 @@ mod damage;
 mod error;
 mod identity;
 mod instance;
+mod latency;
 mod load;
 mod log_throttle;
 mod members;
@@ -52,15 +53,16 @@ pub use config::{
 };
 pub use consumer::{
     BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
-    PulledMessage, PulledPart, PushConsumer, PushCounts, QueueChange, QueueProgress, RangeReader, Reason,
+    PulledMessage, PulledPart, PushConsumer, PushStats, QueueChange, QueueProgress, RangeReader, Reason,
     RecordSpan, Trouble, Verdict, Work,
 };
 pub use error::{ClientError, ErrorClass, ErrorMeaning};
+pub use latency::LatencyStats;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use namespace::Namespace;
 pub use producer::{
-    Failure, HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
-    SentMany, UnreadFailures, check_tag, unsupported_feature,
+    Failure, HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats, SentMany,
+    UnreadFailures, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

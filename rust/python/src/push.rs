@@ -131,8 +131,8 @@ impl PyPushConsumer {
 
     /// What became of messages.
     fn stats<'py>(&self, py: Python<'py>, failed_callbacks: u64) -> PyResult<Bound<'py, PyAny>> {
-        let counts = self.running.get()?.consumer.counts();
-        named::to_python(py, &stats::PushStats::new(counts, failed_callbacks))
+        let counted = self.running.get()?.consumer.stats();
+        named::to_python(py, &stats::PushStats::new(counted, failed_callbacks))
     }
 
     /// Handlers of a lane that had messages for too long and have not returned.

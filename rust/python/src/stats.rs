@@ -1,6 +1,6 @@
 //! What clients count, as the dataclasses of `rocketpy.stats` ([`crate::named`]).
 
-use rocketpy_client::{LatencyStats, PushCounts};
+use rocketpy_client::{LatencyStats, QueueProgress};
 use rocketpy_model::QueueOffset;
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ impl From<&rocketpy_client::Traffic> for Traffic {
 /// Seconds.
 #[derive(Serialize)]
 struct Latency {
+    count: u64,
     total: f64,
     p50: Option<f64>,
     p90: Option<f64>,
@@ -35,6 +36,7 @@ impl From<&LatencyStats> for Latency {
         let recent = &latency.recent_us;
         let at = |part| (!recent.is_empty()).then(|| recent.value_at_quantile(part) as f64 / 1e6);
         Self {
+            count: latency.count,
             total: latency.total.as_secs_f64(),
             p50: at(0.5),
             p90: at(0.9),
@@ -57,6 +59,7 @@ pub(crate) struct ProducerStats {
     in_flight_bytes: usize,
     window_messages: usize,
     window_bytes: usize,
+    failing_since_ms: Option<i64>,
 }
 
 impl From<&rocketpy_client::ProducerStats> for ProducerStats {
@@ -72,6 +75,7 @@ impl From<&rocketpy_client::ProducerStats> for ProducerStats {
             in_flight_bytes: stats.in_flight_bytes,
             window_messages: stats.window_messages,
             window_bytes: stats.window_bytes,
+            failing_since_ms: stats.failing_since_ms,
         }
     }
 }
@@ -86,6 +90,19 @@ struct QueueStats {
     paused: bool,
 }
 
+impl From<QueueProgress> for QueueStats {
+    fn from(progress: QueueProgress) -> Self {
+        Self {
+            queue: Queue(progress.queue),
+            position: progress.position.map(QueueOffset::get),
+            end: progress.end.map(QueueOffset::get),
+            prefetched_messages: progress.prefetched_messages,
+            prefetched_bytes: progress.prefetched_bytes,
+            paused: progress.is_paused,
+        }
+    }
+}
+
 #[derive(Serialize)]
 pub(crate) struct ConsumerStats {
     received: Traffic,
@@ -98,19 +115,11 @@ pub(crate) struct ConsumerStats {
 impl ConsumerStats {
     /// `failed_callbacks`: calls of the user's functions that raised, which Python counts.
     pub(crate) fn new(stats: rocketpy_client::ConsumerStats, failed_callbacks: u64) -> Self {
-        let queues = stats.queues.into_iter().map(|progress| QueueStats {
-            queue: Queue(progress.queue),
-            position: progress.position.map(QueueOffset::get),
-            end: progress.end.map(QueueOffset::get),
-            prefetched_messages: progress.prefetched_messages,
-            prefetched_bytes: progress.prefetched_bytes,
-            paused: progress.is_paused,
-        });
         Self {
             received: (&stats.received).into(),
             pulled: (&stats.pulled).into(),
             failed_pulls: stats.failed_pulls,
-            queues: queues.collect(),
+            queues: stats.queues.into_iter().map(QueueStats::from).collect(),
             failed_callbacks,
         }
     }
@@ -125,12 +134,23 @@ pub(crate) struct PushStats {
     dead: u64,
     unfinished: u64,
     failed_callbacks: u64,
+    handling: Latency,
+    queues: Vec<QueueStats>,
 }
 
 impl PushStats {
     /// `failed_callbacks`: calls of the user's functions that raised, which Python counts.
-    pub(crate) fn new(counts: PushCounts, failed_callbacks: u64) -> Self {
-        let PushCounts { consumed, failed, timed_out, sent_back, dead, unfinished } = counts;
-        Self { consumed, failed, timed_out, sent_back, dead, unfinished, failed_callbacks }
+    pub(crate) fn new(stats: rocketpy_client::PushStats, failed_callbacks: u64) -> Self {
+        Self {
+            consumed: stats.consumed,
+            failed: stats.failed,
+            timed_out: stats.timed_out,
+            sent_back: stats.sent_back,
+            dead: stats.dead,
+            unfinished: stats.unfinished,
+            failed_callbacks,
+            handling: (&stats.handling).into(),
+            queues: stats.queues.into_iter().map(QueueStats::from).collect(),
+        }
     }
 }

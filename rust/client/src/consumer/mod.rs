@@ -42,7 +42,7 @@ mod subscription_conflict;
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
-pub use self::push::{Fate, PushConsumer, PushCounts, Reason, Verdict, Work};
+pub use self::push::{Fate, PushConsumer, PushStats, Reason, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::state::{OffsetMove, QueueChange};
 pub use self::stats::{ConsumerStats, QueueProgress};

@@ -432,7 +432,7 @@ impl PullConsumer {
         let state = self.member().state.lock();
         let progress = state.own().map(|assigned| QueueProgress {
             queue: self.client().namespace().strip_queue(&assigned.queue).into_owned(),
-            position: assigned.at.position,
+            position: assigned.done_before(),
             end: assigned.at.end,
             prefetched_messages: assigned.prefetched.messages(),
             prefetched_bytes: assigned.prefetched.bytes(),

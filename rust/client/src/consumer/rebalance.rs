@@ -27,12 +27,73 @@ const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
 /// This member's queues of one topic.
 struct Share {
     queues: Vec<MessageQueue>,
-    /// The group has other members.
-    others: bool,
+    /// Number of members that share the topic's queues; 0 where queues are not shared.
+    members: usize,
+    /// Number of the topic's queues.
+    topic_queues: usize,
     /// Names of the topic's brokers.
     brokers: Vec<Arc<str>>,
     /// Configured queues that the topic does not have.
     missing: Vec<MessageQueue>,
+}
+
+/// A topic whose queues are fewer than the members, and of which this member owns none.
+struct Outnumbered<'a> {
+    topic: &'a str,
+    queues: usize,
+    members: usize,
+}
+
+impl Share {
+    fn outnumbered<'a>(&self, topic: &'a str) -> Option<Outnumbered<'a>> {
+        let (queues, members) = (self.topic_queues, self.members);
+        (self.queues.is_empty() && (1..members).contains(&queues)).then_some(Outnumbered {
+            topic,
+            queues,
+            members,
+        })
+    }
+}
+
+/// What the log was told of the rounds so far.
+#[derive(Default)]
+struct Reports {
+    failure: LogThrottle,
+    /// The member owned no queue.
+    is_idle: bool,
+}
+
+impl Reports {
+    /// Tells of topics that cannot be balanced, or of missing queues.
+    fn note_problem(&mut self, member: &Member, problem: Option<String>) {
+        if let Some(problem) = problem {
+            if self.failure.failed(Instant::now()) {
+                warn!(group = %member.group, "{problem}");
+            }
+        } else if self.failure.worked() {
+            info!(group = %member.group, "rebalance recovered");
+        }
+    }
+
+    /// Tells of a member that owns no queue of any topic because members outnumber queues, and of the end of that.
+    fn note_idle(&mut self, member: &Member, topics: Vec<Option<Outnumbered<'_>>>) {
+        let outnumbered = topics.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default();
+        let is_idle = !outnumbered.is_empty();
+        if std::mem::replace(&mut self.is_idle, is_idle) == is_idle {
+            return;
+        }
+        let group = &member.group;
+        match outnumbered.first() {
+            Some(Outnumbered { topic, queues, members }) => {
+                let topic = member.client.namespace().strip(topic);
+                let hint =
+                    format!("run fewer members, or add queues: rocketpy topic create {topic} --queues N");
+                let text = "member owns no queue and receives no messages: members outnumber queues";
+                warn!(%group, %topic, queues, members, hint, "{text}");
+            }
+            None => info!(%group, "member owns queues again"),
+        }
+    }
 }
 
 /// Runs rounds until the consumer stops.
@@ -41,7 +102,7 @@ struct Share {
 /// docs/reference/client.md 8.1, 8.2.
 pub(super) async fn run(member: Arc<Member>) {
     // Subscriptions whose commits must be repeated once a round has shown which of their queues are still assigned here.
-    let (mut to_repeat, mut failure) = (BTreeSet::new(), LogThrottle::default());
+    let (mut to_repeat, mut reports) = (BTreeSet::new(), Reports::default());
     loop {
         let started = Instant::now();
         if member.group_view.reconnected.swap(false, Ordering::AcqRel) {
@@ -50,7 +111,7 @@ pub(super) async fn run(member: Arc<Member>) {
                 member.spawn(async |member: Arc<Member>| orderly::renew_now(&member).await);
             }
         }
-        let left = round(&member, &mut failure).await;
+        let left = round(&member, &mut reports).await;
         member.signals.progress.notify_waiters();
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
@@ -67,14 +128,17 @@ pub(super) async fn run(member: Arc<Member>) {
 }
 
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
-async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usize> {
+async fn round(member: &Arc<Member>, reports: &mut Reports) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
-    let mut problem = None;
+    let (mut outnumbered, mut problem) = (Vec::new(), None);
     let (mut brokers, mut knows_all) = (BTreeSet::new(), true);
     for (index, subscription) in member.subscriptions.iter().enumerate() {
         match share_of(member, &subscription.topic).await {
             Ok(share) => {
-                others |= share.others;
+                others |= share.members > 1;
+                if !subscription.is_retry {
+                    outnumbered.push(share.outnumbered(&subscription.topic));
+                }
                 brokers.extend(share.brokers);
                 let missing = share.missing.into_iter().next();
                 problem = problem.or_else(|| missing.map(|queue| format!("no such queue: {queue}")));
@@ -99,12 +163,9 @@ async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usiz
             }
         }
     }
-    if let Some(problem) = problem {
-        if failure.failed(Instant::now()) {
-            warn!(group = %member.group, "{problem}");
-        }
-    } else if failure.worked() {
-        info!(group = %member.group, "rebalance recovered");
+    reports.note_problem(member, problem);
+    if left.iter().all(|index: &usize| member.subscriptions[*index].is_retry) {
+        reports.note_idle(member, outnumbered);
     }
     if knows_all && !brokers.is_empty() {
         member.retain_contacts(&brokers);
@@ -127,7 +188,8 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     member.group_view.note_route(topic, &route.subscribe);
     let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
     if member.delivery.is_broadcast() {
-        return Ok(Share { queues: route.subscribe.to_vec(), others: false, brokers, missing: Vec::new() });
+        let queues = route.subscribe.to_vec();
+        return Ok(Share { topic_queues: queues.len(), queues, members: 0, brokers, missing: Vec::new() });
     }
     let balance = &member.config.balance;
     let members = if balance.is_of_members() { sorted_members(member, &route).await? } else { Vec::new() };
@@ -140,7 +202,8 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
             ClientError::NotBalanced { group, topic, reason: cause.to_string() }
         })?;
     let missing = balance.missing(topic, &route.subscribe);
-    Ok(Share { queues, others: members.len() > 1, brokers, missing })
+    let (members, topic_queues) = (members.len(), route.subscribe.len());
+    Ok(Share { queues, members, topic_queues, brokers, missing })
 }
 
 /// The client ids of the group, as every member sorts them.

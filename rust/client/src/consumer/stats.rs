@@ -23,7 +23,7 @@ pub struct ConsumerStats {
 #[derive(Debug, Clone)]
 pub struct QueueProgress {
     pub queue: MessageQueue,
-    /// Offset after the last message handed out; `None` until the start is known.
+    /// Offset after the last message handed out, or of the first one that no handler has finished; `None` until the start is known.
     pub position: Option<QueueOffset>,
     /// End of the queue (exclusive), as its broker last told it.
     pub end: Option<QueueOffset>,

@@ -49,7 +49,7 @@ pub(crate) use self::receipts::{Stored, nth_id};
 pub(crate) use self::recorder::Recorder;
 pub(crate) use self::select::Selection;
 pub(crate) use self::send::{Sender, Target};
-pub use self::stats::{LatencyStats, ProducerStats};
+pub use self::stats::ProducerStats;
 pub use self::transaction::HalfMessage;
 pub use self::unread::{Failure, UnreadFailures};
 pub(crate) use self::validate::check_topic as check_send_topic;

@@ -85,7 +85,9 @@ impl Sender {
             timeout_ms: timeout.as_millis() as u64,
             may_have_been_applied: false,
         };
-        tokio::time::timeout(timeout, self.route(topic)).await.map_err(late)?
+        let route = tokio::time::timeout(timeout, self.route(topic)).await;
+        let route = route.unwrap_or_else(|elapsed| Err(late(elapsed)));
+        route.inspect_err(|error| self.recorder.note_failure(error))
     }
 
     /// Sends until acknowledged, or until no further attempt is allowed.

@@ -1,10 +1,9 @@
 //! What a producer sent.
 
-use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
+use std::time::Instant;
 
 use super::Producer;
+use crate::latency::LatencyStats;
 use crate::traffic::Traffic;
 
 /// What a producer sent, and how full its window is.
@@ -25,6 +24,8 @@ pub struct ProducerStats {
     pub oneway: Traffic,
     /// Times of the acknowledged requests.
     pub latency: LatencyStats,
+    /// When a send first failed for a reason that may pass, since the last acknowledgement, in milliseconds since 1970.
+    pub failing_since_ms: Option<i64>,
     /// Submitted messages without an outcome.
     pub in_flight_messages: usize,
     /// Their bytes, as the window counts them.
@@ -35,28 +36,19 @@ pub struct ProducerStats {
     pub window_bytes: usize,
 }
 
-/// Times of requests, from the first attempt to the acknowledgement.
-#[derive(Debug, Clone)]
-pub struct LatencyStats {
-    /// Sum of all times.
-    pub total: Duration,
-    /// The times of the last one to two minutes.
-    pub recent_us: Histogram<u64>,
-}
-
 impl Producer {
     /// What was sent so far. Asks no broker, and works after a close too.
     pub fn stats(&self) -> ProducerStats {
         let window = self.shared.window.use_now();
         let mut counts = self.shared.sender.recorder.counts();
-        let recent_us = counts.recent.merged(Instant::now());
         ProducerStats {
             sent: counts.sent,
             failed: counts.failed,
             retried: counts.retried,
             unknown: counts.unknown,
             oneway: counts.oneway,
-            latency: LatencyStats { total: counts.total, recent_us },
+            latency: counts.latency.stats(Instant::now()),
+            failing_since_ms: counts.failing_since_ms,
             in_flight_messages: window.messages,
             in_flight_bytes: window.bytes,
             window_messages: window.most_messages,

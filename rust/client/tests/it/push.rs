@@ -109,7 +109,7 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     reply.send(Command::bare_request(response::SUCCESS));
     consumer.stop(PATIENCE).await.unwrap();
     assert_eq!(offsets(&peer).last().unwrap(), "4");
-    let counts = consumer.counts();
+    let counts = consumer.stats();
     assert_eq!((counts.consumed, counts.failed, counts.sent_back, counts.unfinished), (3, 1, 1, 0));
 }
 
@@ -255,7 +255,7 @@ async fn what_no_broker_takes_is_not_committed_and_a_stop_does_not_wait_for_it_f
     peer.wait_for(request::SEND_MESSAGE_V2, 1).await;
     consumer.stop(Duration::from_millis(200)).await.unwrap();
     assert!(offsets(&peer).iter().all(|offset| offset == "0"), "{:?}", offsets(&peer));
-    assert_eq!(consumer.counts().sent_back, 0);
+    assert_eq!(consumer.stats().sent_back, 0);
 }
 
 #[tokio::test]
@@ -383,7 +383,7 @@ async fn a_handler_consumes_a_message_that_an_administrator_chose_and_nothing_el
         );
     }
     assert_eq!(peer.seen(request::CONSUMER_SEND_MSG_BACK).len(), 0);
-    assert_eq!(consumer.counts().unfinished, 4, "what was asked for is not among the messages of the queue");
+    assert_eq!(consumer.stats().unfinished, 4, "what was asked for is not among the messages of the queue");
     drop(works); // as if no handler had got them
     finish(&consumer, 4).await;
     consumer.stop(PATIENCE).await.unwrap();

@@ -116,7 +116,7 @@ impl Engine {
             desk: Mutex::default(),
             stopped_at: OnceLock::new(),
             ended: Notify::new(),
-            counts: Counts::default(),
+            counts: Counts::new(),
             sending_back: AtomicUsize::new(0),
             slots: Semaphore::new(SENDS_BACK),
             send_back_failure: Mutex::default(),

@@ -27,7 +27,7 @@ use tracing::warn;
 use self::concurrent::Engine;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
-pub use self::watch::PushCounts;
+pub use self::watch::PushStats;
 pub use self::work::{Fate, Reason, Verdict, Work};
 use super::delivery::Delivery;
 use super::member::DirectHandlers;
@@ -101,9 +101,9 @@ impl PushConsumer {
         self.consumer.state()
     }
 
-    /// What became of the messages so far.
-    pub fn counts(&self) -> PushCounts {
-        self.engine.counts()
+    /// What became of the messages so far. Asks no broker, and works after a stop too.
+    pub fn stats(&self) -> PushStats {
+        self.engine.stats(self.consumer.stats().queues)
     }
 
     /// Number of handlers of a lane whose messages were taken from them because they did not return in time, and that still run.

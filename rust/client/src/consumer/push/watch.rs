@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::{error, warn};
 
 use super::concurrent::Engine;
 use super::work::{Reason, Verdict};
-use crate::consumer::pace::Pace;
+use crate::consumer::stats::QueueProgress;
+use crate::latency::{Latency, LatencyStats};
 
 /// How often handlers are looked at that take long.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
@@ -19,8 +21,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 const TIMED_OUT_LEVEL: i32 = 3;
 
 /// What became of messages, since the consumer started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PushCounts {
+#[derive(Debug, Clone)]
+pub struct PushStats {
     /// Finished by handlers.
     pub consumed: u64,
     /// Not finished by handlers, each time counted.
@@ -33,18 +35,28 @@ pub struct PushCounts {
     pub dead: u64,
     /// In the hands of handlers, or being sent back.
     pub unfinished: u64,
+    /// Times of calls of handlers that ended. A call that timed out ends there.
+    pub handling: LatencyStats,
+    /// Queues assigned to this member now, sorted.
+    pub queues: Vec<QueueProgress>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts {
     consumed: AtomicU64,
     failed: AtomicU64,
     timed_out: AtomicU64,
     pub(super) sent_back: AtomicU64,
     pub(super) dead: AtomicU64,
+    handling: Mutex<Latency>,
 }
 
 impl Counts {
+    pub(super) fn new() -> Self {
+        let (consumed, failed, timed_out, sent_back, dead) = Default::default();
+        Self { consumed, failed, timed_out, sent_back, dead, handling: Mutex::new(Latency::new()) }
+    }
+
     pub(super) fn consumed(&self, messages: usize) {
         self.consumed.fetch_add(messages as u64, Ordering::Relaxed);
     }
@@ -55,21 +67,25 @@ impl Counts {
 }
 
 impl Engine {
-    pub(super) fn counts(&self) -> PushCounts {
+    pub(super) fn stats(&self, queues: Vec<QueueProgress>) -> PushStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        PushCounts {
+        PushStats {
             consumed: of(&self.counts.consumed),
             failed: of(&self.counts.failed),
             timed_out: of(&self.counts.timed_out),
             sent_back: of(&self.counts.sent_back),
             dead: of(&self.counts.dead),
             unfinished: self.member.state.lock().unfinished() as u64,
+            handling: self.counts.handling.lock().stats(Instant::now()),
+            queues,
         }
     }
 
-    /// The pace of a topic with a handler, whose subscription has the same index.
-    pub(super) fn pace(&self, topic: usize) -> &Pace {
-        &self.member.activity.paces[topic]
+    /// Notes the end of a call of the handler of a topic, with the messages that it consumed or failed to.
+    pub(super) fn note_call(&self, topic: usize, consumed: usize, failed: usize, took: Duration) {
+        // A topic with a handler has the index of its subscription.
+        self.member.activity.paces[topic].note(consumed, failed, took);
+        self.counts.handling.lock().record(took, Instant::now());
     }
 
     /// Looks at handlers that take long, and tells of failures to pull.
@@ -102,7 +118,7 @@ impl Engine {
             let (messages, topic) = (piece.part.len(), &self.topics[piece.topic].name);
             let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
             self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
-            self.pace(held.topic).note(0, messages, self.config.handler_timeout);
+            self.note_call(held.topic, 0, messages, self.config.handler_timeout);
             let timeout_s = self.config.handler_timeout.as_secs_f64();
             let error = format!("handler_timeout: the handler did not return within {timeout_s} s");
             let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL), Some(Reason::Raised(&error)));

@@ -177,7 +177,7 @@ impl Work {
             self.engine.counts.consumed(consumed);
             self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Success);
             if consumed > 0 {
-                self.engine.pace(self.held.topic).note(consumed, 0, now.duration_since(progress.since));
+                self.engine.note_call(self.held.topic, consumed, 0, now.duration_since(progress.since));
                 self.held.asked.iter().for_each(|asked| asked.returned());
             }
         }
@@ -211,7 +211,7 @@ impl Work {
         progress.is_taken_over = true;
         self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Failed);
         let busy = progress.since.elapsed();
-        self.engine.pace(self.held.topic).note(0, progress.running.len(), busy);
+        self.engine.note_call(self.held.topic, 0, progress.running.len(), busy);
         let (failed, tries) = (progress.part.slice(progress.running.clone()), progress.tries);
         let behind = progress.running.end..progress.part.len();
         let failed = self.held.piece(failed, tries);
