@@ -20,6 +20,7 @@ from rocketpy.cli import (
     store,
     store_retention,
     store_tools,
+    testkit,
     topic,
 )
 from rocketpy.cli.flags import COMMANDS, Command, Flag
@@ -137,6 +138,9 @@ def make_app() -> typer.Typer:
         for verb, function in commands:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
+    app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
+        guarded(testkit.beside_server)
+    )
     app.command("demo", rich_help_panel=TOOLS)(guarded(demo.demo))
     return app
 
