@@ -105,7 +105,12 @@ class PatientServer(rocketpy.Server):
             self._advanced_ms = 0
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
-        """Creates a producer with timeouts of one minute."""
+        """Creates a producer with timeouts of one minute.
+
+        Args:
+            group: Name of the producer group.
+            options: As for `rocketpy.Producer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
@@ -118,17 +123,33 @@ class PatientServer(rocketpy.Server):
         codec: Codec[V] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> rocketpy.Consumer[V]:
-        """Creates a consumer with a timeout of one minute."""
+        """Creates a consumer with a timeout of one minute.
+
+        Args:
+            group: Name of the consumer group.
+            topic: Name of the topic, or a list of names.
+            codec: Decodes values of messages; default None.
+            options: As for `rocketpy.Consumer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().consumer(group, topic, codec=codec, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
-        """Creates a push consumer with a timeout of one minute."""
+        """Creates a push consumer with a timeout of one minute.
+
+        Args:
+            group: Name of the consumer group.
+            options: As for `rocketpy.PushConsumer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().push_consumer(group, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
-        """Creates an administration client with a timeout of one minute."""
+        """Creates an administration client with a timeout of one minute.
+
+        Args:
+            options: As for `rocketpy.Admin`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().admin(**options)
 
