@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def rocketpy_settings() -> Mapping[str, bool]:
-    """Topics are created by the first send, as at a server with default settings."""
-    return {"autoCreateTopicEnable": True}
+    """Topics are created by the first send, that of traces too, as at a server with default settings."""
+    return {"autoCreateTopicEnable": True, "traceTopicEnable": False}
