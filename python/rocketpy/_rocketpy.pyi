@@ -36,7 +36,35 @@ def move_clock(by_ms: int) -> None: ...
 
 @final
 class Message:
-    """A message to send: immutable, cheap to create, and reusable for many sends."""
+    """A message to send: immutable, cheap to create, and reusable for many sends.
+
+    Args:
+        topic: Target topic: up to 127 characters of `a-z A-Z 0-9 _ - % |`.
+        body: Body, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
+        tag: One word by which consumers filter messages; default None. It must not be `*`, contain `||` or have blanks
+            around it, because no subscription could name it.
+        keys: One or several words by which tools find the message; default None.
+        order_key: Text that selects the queue: messages with the same order key stay in order. Default None.
+        properties: Further texts by name; default None. Names reserved for the system are refused. The send refuses a
+            transaction with `NotSupportedError`.
+        flag: 32-bit number for applications; default 0.
+        wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
+            acknowledges (SYNC_FLUSH); default True. With False a power cut right after the acknowledgement may lose the
+            message.
+        delay_level: Delay level of the broker, from 1 (1 s) to 18 (2 h); default None. At most one of `delay_level`,
+            `deliver_at` and `delay` may be given; a message with one of them is sent in a separate request.
+        deliver_at: Delivery time: a datetime (local without a time zone) or seconds since 1970; default None. Requires
+            a broker with timer messages; a broker without them refuses the send.
+        delay: Delay of the delivery: seconds or a timedelta; default None. Requires timer messages, as `deliver_at`.
+
+    Raises:
+        InvalidArgumentError: A name or a value is invalid.
+        TypeError: An argument has another type.
+
+    Examples:
+        >>> Message("flights", b"UA1545 EWR-IAH", tag="UA", keys=["N14228", "UA1545"], order_key="N14228").keys
+        ('N14228', 'UA1545')
+    """
 
     def __new__(
         cls,
@@ -54,32 +82,46 @@ class Message:
         delay: float | timedelta | None = None,
     ) -> Self: ...
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Target topic."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """Body in bytes; copied on each access."""
     @property
-    def body_view(self) -> memoryview: ...
+    def body_view(self) -> memoryview:
+        """Body as a read-only memoryview of bytes, not copied."""
     @property
     def text(self) -> str: ...
     def json(self) -> Any: ...
     @property
-    def tag(self) -> str | None: ...
+    def tag(self) -> str | None:
+        """Tag by which consumers filter messages; None without one."""
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Keys by which tools find the message; empty without any."""
     @property
-    def order_key(self) -> str | None: ...
+    def order_key(self) -> str | None:
+        """Order key, which selects the queue; None without one."""
     @property
-    def properties(self) -> dict[str, str]: ...
+    def properties(self) -> dict[str, str]:
+        """Properties of the application, as a new dict by name."""
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """32-bit number of the application."""
     @property
-    def wait_store_ok(self) -> bool: ...
+    def wait_store_ok(self) -> bool:
+        """Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
+        acknowledges.
+        """
     @property
-    def delay_level(self) -> int | None: ...
+    def delay_level(self) -> int | None:
+        """Delay level of the broker, from 1 to 18; None without one."""
     @property
-    def deliver_at(self) -> float | None: ...
+    def deliver_at(self) -> float | None:
+        """Delivery time, in seconds since 1970 UTC; None without one."""
     @property
-    def delay(self) -> float | None: ...
+    def delay(self) -> float | None:
+        """Delay of the delivery, in seconds; None without one."""
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -89,57 +131,92 @@ class Message:
 
 @final
 class ReceivedMessage(Generic[_V_co]):
-    """A message that was received or read from a store, decoded on access."""
+    """A message that was received or read from a store, decoded on access.
+
+    The message shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep the needed
+    values rather than the message. Every attribute raises `DamagedDataError` if the record is damaged.
+    """
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Topic of the message."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The body, decompressed when it was compressed; copied on each access."""
     @property
-    def value(self) -> _V_co: ...
+    def value(self) -> _V_co:
+        """The value decoded by the codec of the consumer, again on each access; the body without a codec. An
+        undecodable body raises `DecodeError`.
+        """
     @property
-    def body_view(self) -> memoryview: ...
+    def body_view(self) -> memoryview:
+        """The body as a read-only memoryview; nothing is copied unless it was compressed."""
     @property
     def text(self) -> str: ...
     def json(self) -> Any: ...
     @property
-    def tag(self) -> str | None: ...
+    def tag(self) -> str | None:
+        """Tag by which consumers filter messages; None without one."""
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Keys by which tools find the message; empty without any."""
     @property
-    def order_key(self) -> str | None: ...
+    def order_key(self) -> str | None:
+        """Order key, which selected the queue; None without one."""
     @property
-    def properties(self) -> dict[str, str]: ...
+    def properties(self) -> dict[str, str]:
+        """All properties, including those of the system, as a new dict. The last of two with one name counts; bytes
+        that are not UTF-8 become U+FFFD.
+        """
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """32-bit number set by the sender."""
     @property
-    def queue(self) -> MessageQueue: ...
+    def queue(self) -> MessageQueue:
+        """Queue of the message."""
     @property
-    def queue_id(self) -> int: ...
+    def queue_id(self) -> int:
+        """Number of the queue, from 0."""
     @property
-    def broker_name(self) -> str: ...
+    def broker_name(self) -> str:
+        """Name of the broker of the queue."""
     @property
-    def queue_offset(self) -> int: ...
+    def queue_offset(self) -> int:
+        """Queue offset of the message, from 0."""
     @property
-    def physical_offset(self) -> int: ...
+    def physical_offset(self) -> int:
+        """Physical offset of the record in the commit log, in bytes."""
     @property
-    def born_at(self) -> datetime | None: ...
+    def born_at(self) -> datetime | None:
+        """Time at which the message was created, by the sender's clock; None for a number before 1970 or after the year
+        9999.
+        """
     @property
-    def born_at_ms(self) -> int: ...
+    def born_at_ms(self) -> int:
+        """Time at which the message was created, in milliseconds since 1970 UTC, as stored."""
     @property
-    def stored_at(self) -> datetime | None: ...
+    def stored_at(self) -> datetime | None:
+        """Time at which the message was stored, by the broker's clock; None for a number before 1970 or after the year
+        9999.
+        """
     @property
-    def stored_at_ms(self) -> int: ...
+    def stored_at_ms(self) -> int:
+        """Time at which the message was stored, in milliseconds since 1970 UTC, as stored."""
     @property
-    def born_host(self) -> str: ...
+    def born_host(self) -> str:
+        """`host:port` of the sender."""
     @property
-    def store_host(self) -> str: ...
+    def store_host(self) -> str:
+        """Advertised `host:port` of the broker that stored the message."""
     @property
-    def msg_id(self) -> str: ...
+    def msg_id(self) -> str:
+        """Unique key set by the sender, or else the offset message id."""
     @property
-    def offset_msg_id(self) -> str: ...
+    def offset_msg_id(self) -> str:
+        """Offset message id: store host and physical offset, in hexadecimal."""
     @property
-    def reconsume_times(self) -> int: ...
+    def reconsume_times(self) -> int:
+        """Number of times that consumers sent the message back, from 0."""
     @classmethod
     def __class_getitem__(cls, key: object) -> GenericAlias: ...
     def __reduce__(self) -> tuple[Any, tuple[bytes, str, int | None]]: ...
@@ -158,9 +235,11 @@ class ArrowBatch:
     """Rows as Arrow columns, for libraries with the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`."""
 
     @property
-    def num_rows(self) -> int: ...
+    def num_rows(self) -> int:
+        """Number of rows."""
     @property
-    def column_names(self) -> list[str]: ...
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __arrow_c_schema__(self) -> object: ...
@@ -171,9 +250,11 @@ class Scan:
     """Batches of a store, by iteration, or once by the Arrow PyCapsule interface: `pyarrow.table(scan)`."""
 
     @property
-    def column_names(self) -> list[str]: ...
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
     @property
-    def lost(self) -> list[LostRange]: ...
+    def lost(self) -> list[LostRange]:
+        """Ranges of messages that were requested and are left out so far, because their data is lost or damaged."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> ArrowBatch: ...
     def __arrow_c_schema__(self) -> object: ...

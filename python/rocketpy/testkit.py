@@ -2,17 +2,14 @@
 
 The pytest fixtures in `rocketpy.testing` use it. It requires only Python.
 
-`python -m rocketpy.testkit COMMAND...` runs a command with its own server: clients in Java, Go and Python read its
-address from the environment variable `NAMESRV_ADDR`. A POST of a number of seconds to the URL in `ROCKETPY_CLOCK`
-advances its clock.
+`rocketpy testkit -- COMMAND` runs a command with its own server: clients in Java, Go and Python read its address from
+the environment variable `NAMESRV_ADDR`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,9 +24,10 @@ from rocketpy import _rocketpy
 from rocketpy.base.clock import monotonic
 from rocketpy.config import duration_seconds
 from rocketpy.servers.clock_service import serve_clock
+from rocketpy.servers.leftovers import nothing_left
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping
     from typing import Self, Unpack
 
     from rocketpy.codec import Codec
@@ -39,11 +37,13 @@ if TYPE_CHECKING:
     from rocketpy.servers.server import Setting
 
 __all__ = [
+    "AsyncClients",
     "PatientServer",
     "RocketPyTestCase",
     "drain",
     "drain_async",
     "fresh_name",
+    "nothing_left",
     "serve_clock",
     "temporary_server",
     "wait_until_consumed",
@@ -51,6 +51,10 @@ __all__ = [
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
 """Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
+TEST_SETTINGS = {**SMALL_FILES, "autoCreateTopicEnable": False, "traceTopicEnable": True}
+"""Settings of a test server: a wrong topic name fails, as in production, and does not create a topic."""
+QUEUES = 4
+"""Default number of queues of a topic for tests."""
 PATIENCE_SECONDS = 60.0
 """Timeout for a call."""
 NOT_READY = "has no queues, or has not received their start offsets"
@@ -80,7 +84,8 @@ class PatientServer(rocketpy.Server):
             by: Seconds, or a timedelta; from 0.
 
         Examples:
-            >>> with temporary_server() as server, server.producer("shop") as producer:
+            >>> with temporary_server() as server, server.admin() as admin, server.producer("shop") as producer:
+            ...     admin.create_topic("reminders")
             ...     _ = producer.send(rocketpy.Message("reminders", b"pay", delay=3600))
             ...     with server.consumer("mailer", "reminders", start="earliest") as consumer:
             ...         server.advance(3600)
@@ -100,7 +105,12 @@ class PatientServer(rocketpy.Server):
             self._advanced_ms = 0
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
-        """Creates a producer with timeouts of one minute."""
+        """Creates a producer with timeouts of one minute.
+
+        Args:
+            group: Name of the producer group.
+            options: As for `rocketpy.Producer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
@@ -113,19 +123,98 @@ class PatientServer(rocketpy.Server):
         codec: Codec[V] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> rocketpy.Consumer[V]:
-        """Creates a consumer with a timeout of one minute."""
+        """Creates a consumer with a timeout of one minute.
+
+        Args:
+            group: Name of the consumer group.
+            topic: Name of the topic, or a list of names.
+            codec: Decodes values of messages; default None.
+            options: As for `rocketpy.Consumer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().consumer(group, topic, codec=codec, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
-        """Creates a push consumer with a timeout of one minute."""
+        """Creates a push consumer with a timeout of one minute.
+
+        Args:
+            group: Name of the consumer group.
+            options: As for `rocketpy.PushConsumer`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().push_consumer(group, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
-        """Creates an administration client with a timeout of one minute."""
+        """Creates an administration client with a timeout of one minute.
+
+        Args:
+            options: As for `rocketpy.Admin`.
+        """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().admin(**options)
+
+
+class AsyncClients:
+    """Creates clients of a test server for asyncio, with timeouts of one minute. Use each with `async with`.
+
+    Args:
+        server: The running server.
+
+    Examples:
+        >>> import asyncio, rocketpy
+        >>> async def main(clients):
+        ...     async with clients.admin() as admin, clients.producer("shop") as producer:
+        ...         await admin.create_topic("orders", queues=4)
+        ...         _ = await producer.send(rocketpy.Message("orders", b"a book"))
+        ...         async with clients.consumer("billing", "orders") as consumer:
+        ...             return [message.body for message in await drain_async(consumer)]
+        >>> with temporary_server() as server:
+        ...     asyncio.run(main(AsyncClients(server)))
+        [b'a book']
+    """
+
+    def __init__(self, server: rocketpy.Server | rocketpy.Broker) -> None:
+        self._server = server
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.AsyncProducer:
+        """Creates a producer.
+
+        Args:
+            group: Name of the producer group.
+            options: As for `rocketpy.AsyncProducer`.
+        """
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        options.setdefault("send_timeout", PATIENCE_SECONDS)
+        return rocketpy.AsyncProducer(group, name_servers=self._server.name_servers, **options)
+
+    def consumer(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> rocketpy.AsyncConsumer[V]:
+        """Creates a consumer.
+
+        Args:
+            group: Name of the consumer group.
+            topic: Name of the topic, or a list of names.
+            codec: Decodes values of messages; default None.
+            options: As for `rocketpy.AsyncConsumer`.
+        """
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        servers = self._server.name_servers
+        return rocketpy.AsyncConsumer(group, topic, codec=codec, name_servers=servers, **options)
+
+    def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.AsyncAdmin:
+        """Creates an administration client.
+
+        Args:
+            options: As for `rocketpy.AsyncAdmin`.
+        """
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return rocketpy.AsyncAdmin(name_servers=self._server.name_servers, **options)
 
 
 def fresh_name(prefix: str = "test") -> str:
@@ -149,19 +238,21 @@ def temporary_server(
 
     Args:
         host: Host or address to listen on; default `127.0.0.1`. Containers and other machines need another one.
-        settings: Configuration keys, in addition to those for small files.
+        settings: Configuration keys, in addition to those of test servers: small files, and
+            `autoCreateTopicEnable=false`, so that the first send to an unknown topic fails.
 
     Yields:
         The running server.
 
     Examples:
-        >>> with temporary_server() as server, server.producer("shop") as producer:
+        >>> with temporary_server() as server, server.admin() as admin, server.producer("shop") as producer:
+        ...     admin.create_topic("orders", queues=4)
         ...     producer.send(rocketpy.Message("orders", b"a book")).queue_offset
         0
     """
     with tempfile.TemporaryDirectory(prefix="rocketpy-") as folder:
         store = Path(folder) / "store"
-        with PatientServer(store, host=host, settings={**SMALL_FILES, **(settings or {})}) as server:
+        with PatientServer(store, host=host, settings={**TEST_SETTINGS, **(settings or {})}) as server:
             yield server
 
 
@@ -192,7 +283,7 @@ class RocketPyTestCase(unittest.TestCase):
         super().setUpClass()
         cls.server = cls.enterClassContext(temporary_server(settings=cls.settings))
 
-    def new_topic(self, queues: int = 4) -> str:
+    def new_topic(self, queues: int = QUEUES) -> str:
         """Creates a topic for one test, and returns its name."""
         topic = fresh_name(self.id().rpartition(".")[2])
         with self.server.admin() as admin:
@@ -342,19 +433,7 @@ def _check(deadline: float, timeout: Duration, problem: str) -> None:
         )
 
 
-def main(command: Sequence[str]) -> int:
-    """Runs a command with its own server, and returns the exit code of the command."""
-    if not command or command[0].startswith("-"):
-        print("usage: python -m rocketpy.testkit COMMAND [ARGUMENT]...", file=sys.stderr)
-        return 2
-    with temporary_server() as server, serve_clock(server) as clock:
-        environment = {**os.environ, "NAMESRV_ADDR": server.name_server, "ROCKETPY_CLOCK": clock}
-        try:
-            return subprocess.run(command, env=environment, check=False).returncode
-        except FileNotFoundError:
-            print(f"error: no such command: {command[0]}", file=sys.stderr)
-            return 127
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from rocketpy.cli import main
+
+    sys.exit(main(["testkit", *sys.argv[1:]]))

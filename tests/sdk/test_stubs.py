@@ -1,10 +1,17 @@
 """The stubs agree with the extension module, and what a user writes is checked against them."""
 
 import importlib.resources
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
+
+import rocketpy
+from rocketpy.aio.loop import AsyncClosing
+from rocketpy.base.lifetime import Closing
+from rocketpy.config import ConsumerOptions, ProducerOptions, PushOptions
 
 
 @pytest.mark.soak  # the lint does it too
@@ -12,6 +19,26 @@ def test_the_stubs_agree_with_the_extension(tmp_path):
     command = [sys.executable, "-m", "mypy.stubtest", "rocketpy._rocketpy"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+CLIENTS = [one for name in rocketpy.__all__ if inspect.isclass(one := getattr(rocketpy, name))]
+CLIENTS = [one for one in CLIENTS if issubclass(one, Closing | AsyncClosing)]
+OPTIONS = {name for options in (ConsumerOptions, ProducerOptions, PushOptions) for name in options.__annotations__}
+
+
+def unnamed(documented: object) -> list[str]:
+    """Arguments without an entry in the docstring. Options may have one together; the site lists them."""
+    entries = set(re.findall(r"^    \\*?(\w+): ", inspect.getdoc(documented) or "", re.MULTILINE))
+    names = [name for name in inspect.signature(documented).parameters if name not in ("self", "cls")]
+    return [name for name in names if name not in entries and not (name in OPTIONS and "options" in entries)]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_docstrings_of_clients_and_servers_name_each_argument(client):
+    methods = [getattr(client, name) for name in dir(client) if not name.startswith("_")]
+    checked = [client, *(one for one in methods if inspect.isroutine(one))]
+    assert {one.__qualname__: names for one in checked if (names := unnamed(one))} == {}
+    assert all(inspect.getdoc(one) for one in checked)
 
 
 def test_the_package_says_that_it_is_typed():

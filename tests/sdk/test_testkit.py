@@ -1,10 +1,6 @@
 """What helps with tests, with pytest and without."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -135,25 +131,6 @@ def test_a_topic_that_does_not_exist_is_named(rocketpy_server):
         wait_until_consumed(rocketpy_server, "group", "nowhere")
 
 
-def kit(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rocketpy.testkit", *command], capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def test_a_command_of_any_language_moves_the_clock_of_its_server():
-    source = """
-import os, rocketpy, urllib.request
-with rocketpy.Producer("p", send_timeout=60, api_timeout=60) as producer:
-    producer.send(rocketpy.Message("reminders", b"pay", delay=3600))
-urllib.request.urlopen(os.environ["ROCKETPY_CLOCK"], b"3600")
-with rocketpy.Consumer("mailer", "reminders", api_timeout=60) as consumer:
-    print([message.body for message in consumer.poll(timeout=60)])
-"""
-    ended = kit(sys.executable, "-c", source)
-    assert (ended.returncode, ended.stdout) == (0, "[b'pay']\n"), ended.stderr
-
-
 def test_only_who_was_given_the_url_moves_a_clock_and_only_forward():
     with temporary_server() as server, serve_clock(server) as url:
         no_length = urllib.request.Request(url, b"1", {"Content-Length": "one"})
@@ -184,30 +161,10 @@ def test_a_clock_refuses_a_body_of_no_length(length, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_command_of_any_language_finds_its_server_by_the_variable():
-    source = """
-import json, os, rocketpy, sys
-with rocketpy.Producer("p", send_timeout=60, api_timeout=60) as producer:
-    receipt = producer.send(rocketpy.Message("orders", b"a book"))
-print(json.dumps([os.environ["NAMESRV_ADDR"], receipt.queue.topic, sys.argv[1]]))
-sys.exit(7)
-"""
-    ended = kit(sys.executable, "-c", source, "--flag")
-    assert ended.returncode == 7, ended.stderr
-    address, topic, argument = json.loads(ended.stdout)
-    assert (topic, argument) == ("orders", "--flag")
-    assert address != os.environ.get("NAMESRV_ADDR")
-
-
-def test_no_command_and_one_that_is_not_there_are_told():
-    assert (kit().returncode, kit("--help").returncode) == (2, 2)
-    missing = kit("no-such-program")
-    assert (missing.returncode, missing.stderr) == (127, "error: no such command: no-such-program\n")
-
-
 def test_what_waits_comes_when_the_clock_is_moved_on_and_the_clock_goes_back_with_the_server(rocketpy_server):
     far = 6 * 3600
     with temporary_server() as server:
+        create(server, "orders")
         came = []
         consumer = server.push_consumer("g")
 
@@ -239,9 +196,15 @@ def test_what_waits_comes_when_the_clock_is_moved_on_and_the_clock_goes_back_wit
         server.advance(1)
 
 
+def create(server, topic):
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=1)
+
+
 def born_ahead(server):
     """How far the times of messages are ahead of Python's clock, in seconds."""
     topic = fresh_name("born")
+    create(server, topic)
     with server.producer("p") as producer:
         producer.send(rocketpy.Message(topic, b"x"))
     with server.consumer(fresh_name("g"), topic) as consumer:

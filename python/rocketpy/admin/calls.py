@@ -148,6 +148,9 @@ class AdminCalls(DeadLetterCalls):
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention removes them.
 
+        Args:
+            topic: The topic.
+
         Raises:
             TopicNotFoundError: The topic does not exist.
         """
@@ -160,13 +163,20 @@ class AdminCalls(DeadLetterCalls):
     async def describe_topic(self, topic: str) -> TopicInfo:
         """Brokers and queues of a topic, with the offsets of each queue.
 
+        Args:
+            topic: The topic.
+
         Raises:
             TopicNotFoundError: No name server knows the topic.
         """
         return await self._ask(self._native_admin().describe_topic, topic)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Readable queues of a topic, sorted."""
+        """Readable queues of a topic, sorted.
+
+        Args:
+            topic: The topic.
+        """
         return await self._ask(self._native_admin().queues, topic)
 
     async def groups(self) -> list[GroupInfo]:
@@ -189,11 +199,18 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().group_lag, group, topic)
 
     async def group_members(self, group: str) -> list[str]:
-        """Client ids of the live members of a group, sorted."""
+        """Client ids of the live members of a group, sorted.
+
+        Args:
+            group: Name of the group.
+        """
         return await self._ask(self._native_admin().group_members, group)
 
     async def describe_group(self, group: str) -> list[GroupMember]:
         """Live members of a group with their subscriptions, sorted by client id.
+
+        Args:
+            group: Name of the group.
 
         Raises:
             GroupNotFoundError: The group does not exist.
@@ -233,6 +250,9 @@ class AdminCalls(DeadLetterCalls):
 
     async def delete_group(self, group: str) -> None:
         """Deletes a group with its offsets at every broker.
+
+        Args:
+            group: Name of the group.
 
         Raises:
             GroupConflictError: The group has live members: stop them first.
@@ -313,17 +333,28 @@ class AdminCalls(DeadLetterCalls):
             return await self._ask(self._native_admin().clone_offsets, source, target, topic, force)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Offset of the oldest message of a queue."""
+        """Offset of the oldest message of a queue.
+
+        Args:
+            queue: The queue.
+        """
         return await self._ask(self._native_admin().min_offset, queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Offset after the newest readable message of a queue."""
+        """Offset after the newest readable message of a queue.
+
+        Args:
+            queue: The queue.
+        """
         return await self._ask(self._native_admin().max_offset, queue)
 
     async def next_offset(self, queue: MessageQueue) -> int:
         """Offset of the next message of a queue: above `max_offset` while acknowledged messages are not readable.
 
         An Apache broker returns the same value for both.
+
+        Args:
+            queue: The queue.
         """
         return await self._ask(self._native_admin().next_offset, queue)
 
@@ -337,11 +368,19 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().search_offset, queue, instant_ms(instant))
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Stored offset of a group in a queue; None without one."""
+        """Stored offset of a group in a queue; None without one.
+
+        Args:
+            group: Name of the group.
+            queue: The queue.
+        """
         return await self._ask(self._native_admin().committed_offset, group, queue)
 
     async def view_message(self, offset_msg_id: str) -> ReceivedMessage:
         """Reads one message by its offset message id.
+
+        Args:
+            offset_msg_id: That of a receipt or a received message: 32 hexadecimal digits, 56 with IPv6.
 
         Raises:
             InvalidArgumentError: The id is not an offset message id.

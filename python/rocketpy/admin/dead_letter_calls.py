@@ -93,6 +93,10 @@ class DeadLetterCalls(ABC):
         """Yields the dead letters of a group, as `Admin.dead_letters`.
 
         The first step of the iteration raises errors.
+
+        Args:
+            group: The consumer group.
+            which: Filter of the dead letters; default: all.
         """
         async for letter in await self._letters_of(group, which):
             yield letter

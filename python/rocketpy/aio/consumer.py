@@ -110,7 +110,15 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> AsyncConsumer[V]:
-        """Creates a consumer of given queues that is not a member of the group, as `Consumer.assign`."""
+        """Creates a consumer of given queues that is not a member of the group, as `Consumer.assign`.
+
+        Args:
+            group: Name of the group whose offsets the consumer reads and commits.
+            queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
+            codec: As for `Consumer`.
+            name_servers: `host:port` of each name server; default: the environment variable `NAMESRV_ADDR`.
+            options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
+        """
         topics, options = assigned(queues, options)
         return cast("type[AsyncConsumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
 
@@ -191,7 +199,12 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
     async def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
     ) -> AsyncIterator[list[ReceivedMessage[V_co]]]:
-        """Yields lists of messages, never an empty one, until the consumer is closed, as `Consumer.batches`."""
+        """Yields lists of messages, never an empty one, until the consumer is closed, as `Consumer.batches`.
+
+        Args:
+            max_messages: Maximum number of messages in one list, from 1.
+            idle_timeout: Stop when no message has arrived for this many seconds; None to wait without a limit.
+        """
         while not self._closed:
             try:
                 taken = await self.poll(max_messages, FOREVER if idle_timeout is None else idle_timeout)
@@ -228,29 +241,58 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
     async def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
-        """Returns messages as one Arrow record batch, as `Consumer.fetch_arrow`. Requires pyarrow."""
+        """Returns messages as one Arrow record batch, as `Consumer.fetch_arrow`. Requires pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order. Default: `topic, queue_id, queue_offset, broker_name, tag,
+                keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+        """
         pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
         return pyarrow.record_batch(await self.fetch_columns(max_rows, timeout, columns=columns))
 
     async def fetch_columns(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
-        """Returns messages as `fetch_arrow`, for any library with the Arrow PyCapsule interface."""
+        """Returns messages as `fetch_arrow`, for any library with the Arrow PyCapsule interface.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order; default: as for `fetch_arrow`.
+        """
         names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
     async def commit(self, *_rest: Never, wait: bool = True) -> None:
-        """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`."""
+        """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`.
+
+        Args:
+            wait: Whether to wait for the answers. False commits in the background the messages returned before the
+                call, and merges many calls into one request. A failure is logged, and the next commit repeats it;
+                `close` waits for the last commit.
+        """
         if _rest:
             raise no_message("AsyncConsumer")
         await later(self._native().commit, wait)
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
-        """Commits given offsets, as `Consumer.commit_offsets`."""
+        """Commits given offsets, as `Consumer.commit_offsets`.
+
+        Args:
+            offsets: Offset of the next message to read, by queue; at most the offset after the last returned message. A
+                reassigned queue that is kept for unfinished messages is released when all of them are committed.
+            wait: Whether to wait for the answers, as for `commit`.
+        """
         await later(self._native().commit_offsets, check_offsets(offsets), wait)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Stored offset of the group: the next message to read. None without one."""
+        """Stored offset of the group: the next message to read. None without one.
+
+        Args:
+            queue: A queue of a subscribed topic.
+        """
         return await later(self._native().committed, queue)
 
     def positions(self) -> dict[MessageQueue, int]:
@@ -262,15 +304,28 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return dict(await later(self._native().lag))
 
     async def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
-        """Moves the read position of a queue, as `Consumer.seek`."""
+        """Moves the read position of a queue, as `Consumer.seek`.
+
+        Args:
+            queue: An assigned queue.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or a value accepted by `Start.of`.
+        """
         return await later(self._native().seek, queue, to)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pauses queues until `resume`, as `Consumer.pause`."""
+        """Pauses queues until `resume`, as `Consumer.pause`.
+
+        Args:
+            queues: Assigned queues.
+        """
         self._native().pause(list(queues) or self.assignment())
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Resumes paused queues, as `Consumer.resume`."""
+        """Resumes paused queues, as `Consumer.resume`.
+
+        Args:
+            queues: Assigned queues, or queues that were paused before they were reassigned to another member.
+        """
         if queues:
             self._native().resume(list(queues))
         else:

@@ -136,6 +136,11 @@ class AsyncProducer(AsyncClosing):
     ) -> Receipts:
         """Sends many messages in few requests, as `Producer.send_many`.
 
+        Args:
+            messages: The messages, of one topic or of several.
+            queue: The queue to use for all messages.
+            timeout: Timeout for one request with all its attempts, in seconds; default: the producer's `send_timeout`.
+
         Raises:
             PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
             asyncio.CancelledError: The task was cancelled. The messages are still sent.
@@ -157,7 +162,12 @@ class AsyncProducer(AsyncClosing):
         return Receipts(sent)
 
     async def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
-        """Sends without waiting for an answer: whether the message was stored is unknown."""
+        """Sends without waiting for an answer: whether the message was stored is unknown.
+
+        Args:
+            message: The message.
+            queue: The queue to use.
+        """
         if _rest:
             raise one_message("AsyncProducer.send_oneway")
         if queue is None and self._select is not None:
@@ -176,7 +186,14 @@ class AsyncProducer(AsyncClosing):
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> ReceivedMessage:
-        """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
+        """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`.
+
+        Args:
+            message: The message, as for `send`.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for the send and the reply together, in seconds; default: the producer's `send_timeout`.
+            msg_id: As for `send`.
+        """
         if _rest:
             raise one_message("AsyncProducer.request")
         if queue is None and self._select is not None:
@@ -190,20 +207,38 @@ class AsyncProducer(AsyncClosing):
     async def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
     ) -> Receipt:
-        """Sends the reply to a message that a producer sent with `request`, as `Producer.reply`."""
+        """Sends the reply to a message that a producer sent with `request`, as `Producer.reply`.
+
+        Args:
+            request: The received message.
+            body: Body of the reply: bytes, or any other buffer of bytes, at least 1 byte.
+            timeout: Timeout for all attempts, in seconds; default: the producer's `send_timeout`.
+        """
         return await later(self._native().reply, request, body, timeout)
 
     async def recall(self, receipt: Receipt | str) -> None:
-        """Recalls a message that waits for its delivery time, as `Producer.recall`."""
+        """Recalls a message that waits for its delivery time, as `Producer.recall`.
+
+        Args:
+            receipt: Receipt of the message, or its `recall_handle`.
+        """
         with hinted(RefusedError, code=ILLEGAL_OPERATION, hint=RECALL_HINT):
             await later(self._native().recall, recall_handle(receipt))
 
     async def flush(self, timeout: Duration = 30.0) -> None:
-        """Waits for the outcome of every message sent before, as `Producer.flush`."""
+        """Waits for the outcome of every message sent before, as `Producer.flush`.
+
+        Args:
+            timeout: Maximum wait, in seconds.
+        """
         await later(self._native().flush, timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Writable queues of a topic, as `Producer.queues`."""
+        """Writable queues of a topic, as `Producer.queues`.
+
+        Args:
+            topic: The topic.
+        """
         try:
             return await later(self._native().queues, topic)
         except TopicNotFoundError as error:

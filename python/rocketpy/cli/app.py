@@ -22,6 +22,7 @@ from rocketpy.cli import (
     store,
     store_retention,
     store_tools,
+    testkit,
     topic,
 )
 from rocketpy.cli.flags import COMMANDS, Command, Flag
@@ -143,6 +144,9 @@ def make_app() -> typer.Typer:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
     app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
+    app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
+        guarded(testkit.beside_server)
+    )
     app.command("demo", rich_help_panel=TOOLS)(guarded(demo.demo))
     return app
 

@@ -35,6 +35,8 @@ class ExitCode(IntEnum):
     MISMATCH = 9
     DEFECT = 10
     REJECTED = 11
+    NOT_EXECUTABLE = 126
+    NO_COMMAND = 127
     HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141

@@ -416,7 +416,11 @@ class Consumer(Closing, Generic[V_co]):
         self._native.commit_offsets(check_offsets(offsets), wait)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Stored offset of the group: the next message to read. None without one."""
+        """Stored offset of the group: the next message to read. None without one.
+
+        Args:
+            queue: A queue of a subscribed topic.
+        """
         return self._native.committed(queue)
 
     def positions(self) -> dict[MessageQueue, int]:

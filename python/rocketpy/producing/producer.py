@@ -338,6 +338,9 @@ class Producer(Closing):
     def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, sorted; for a missing topic, the queues that a send would create.
 
+        Args:
+            topic: The topic.
+
         Raises:
             TopicNotFoundError: The topic does not exist, and brokers do not create topics automatically.
         """

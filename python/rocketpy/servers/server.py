@@ -160,7 +160,12 @@ class _Named(_Process):
 
     @explained
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Creates a producer for this server: see `rocketpy.Producer`."""
+        """Creates a producer for this server: see `rocketpy.Producer`.
+
+        Args:
+            group: Name of the producer group.
+            options: As for `rocketpy.Producer`.
+        """
         from rocketpy.producing.producer import Producer
 
         return Producer(group, name_servers=self.name_servers, **options)
@@ -175,7 +180,15 @@ class _Named(_Process):
         check_threads: int | None = None,
         **options: Unpack[ProducerOptions],
     ) -> TransactionProducer:
-        """Creates a transaction producer for this server: see `rocketpy.TransactionProducer`."""
+        """Creates a transaction producer for this server: see `rocketpy.TransactionProducer`.
+
+        Args:
+            group: Name of the producer group.
+            check: Function that returns the outcome of a transaction, as a `Decision`.
+            local: Function that does the work of a message, for `send_in_transaction`; default None.
+            check_threads: Number of threads that run `check`; default None: that of `rocketpy.TransactionProducer`.
+            options: As for `rocketpy.TransactionProducer`.
+        """
         from rocketpy.producing.transaction import CHECK_THREADS, TransactionProducer
 
         threads = CHECK_THREADS if check_threads is None else check_threads
@@ -192,20 +205,36 @@ class _Named(_Process):
         codec: Codec[V] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer[V]:
-        """Creates a consumer for this server: see `rocketpy.Consumer`."""
+        """Creates a consumer for this server: see `rocketpy.Consumer`.
+
+        Args:
+            group: Name of the consumer group.
+            topic: Name of the topic, or a list of names.
+            codec: Decodes values of messages; default None.
+            options: As for `rocketpy.Consumer`.
+        """
         from rocketpy.consuming.consumer import Consumer
 
         return Consumer(group, topic, codec=codec, name_servers=self.name_servers, **options)
 
     @explained
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> PushConsumer:
-        """Creates a push consumer for this server: see `rocketpy.PushConsumer`."""
+        """Creates a push consumer for this server: see `rocketpy.PushConsumer`.
+
+        Args:
+            group: Name of the consumer group.
+            options: As for `rocketpy.PushConsumer`.
+        """
         from rocketpy.consuming.push import PushConsumer
 
         return PushConsumer(group, name_servers=self.name_servers, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> Admin:
-        """Creates an administration client for this server: see `rocketpy.Admin`."""
+        """Creates an administration client for this server: see `rocketpy.Admin`.
+
+        Args:
+            options: As for `rocketpy.Admin`.
+        """
         from rocketpy.admin.admin import Admin
 
         return Admin(name_servers=self.name_servers, **options)

@@ -11,7 +11,7 @@ use rocketpy_scan::{BatchLimits, Columns, Group};
 use crate::error::{self, raise};
 use crate::number::count;
 
-/// Rows as Arrow columns.
+/// Rows as Arrow columns, for libraries with the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`.
 #[pyclass(module = "rocketpy", frozen)]
 pub(crate) struct ArrowBatch {
     batch: RecordBatch,
@@ -25,7 +25,7 @@ impl ArrowBatch {
 
 #[pymethods]
 impl ArrowBatch {
-    /// Rows.
+    /// Number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.num_rows()

@@ -53,20 +53,21 @@ pub(crate) fn message_copy<'py>(
 /// Args:
 ///     topic: Target topic: up to 127 characters of `a-z A-Z 0-9 _ - % |`.
 ///     body: Body, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
-///     tag: One word by which consumers filter messages. It must not be `*`, contain `||` or have blanks around it,
-///         because no subscription could name it.
-///     keys: One or several words by which tools find the message.
-///     order_key: Text that selects the queue: messages with the same order key stay in order.
-///     properties: Further properties. Names reserved for the system are refused. The send refuses a transaction with
-///         `NotSupportedError`.
+///     tag: One word by which consumers filter messages; default None. It must not be `*`, contain `||` or have blanks
+///         around it, because no subscription could name it.
+///     keys: One or several words by which tools find the message; default None.
+///     order_key: Text that selects the queue: messages with the same order key stay in order. Default None.
+///     properties: Further texts by name; default None. Names reserved for the system are refused. The send refuses a
+///         transaction with `NotSupportedError`.
 ///     flag: 32-bit number for applications; default 0.
 ///     wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
-///         acknowledges (SYNC_FLUSH). With False a power cut right after the acknowledgement may lose the message.
-///     delay_level: Delay level of the broker, from 1 (1 s) to 18 (2 h). At most one of `delay_level`, `deliver_at` and
-///         `delay` may be given; a message with one of them is sent in a separate request.
-///     deliver_at: Delivery time: a datetime (local without a time zone) or seconds since 1970. Requires a broker with
-///         timer messages; a broker without them refuses the send.
-///     delay: Delay of the delivery: seconds or a timedelta. Requires timer messages, as `deliver_at`.
+///         acknowledges (SYNC_FLUSH); default True. With False a power cut right after the acknowledgement may lose the
+///         message.
+///     delay_level: Delay level of the broker, from 1 (1 s) to 18 (2 h); default None. At most one of `delay_level`,
+///         `deliver_at` and `delay` may be given; a message with one of them is sent in a separate request.
+///     deliver_at: Delivery time: a datetime (local without a time zone) or seconds since 1970; default None. Requires
+///         a broker with timer messages; a broker without them refuses the send.
+///     delay: Delay of the delivery: seconds or a timedelta; default None. Requires timer messages, as `deliver_at`.
 ///
 /// Raises:
 ///     InvalidArgumentError: A name or a value is invalid.
@@ -200,19 +201,19 @@ impl PyMessage {
         untracked::new(body.py(), Self { message: Arc::new(message) }).map(Bound::unbind)
     }
 
-    /// Topic it goes to.
+    /// Target topic.
     #[getter]
     fn topic(&self) -> &str {
         &self.message.topic
     }
 
-    /// The body, copied.
+    /// Body in bytes; copied on each access.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.message.body)
     }
 
-    /// The body as a read-only memoryview, not copied.
+    /// Body as a read-only memoryview of bytes, not copied.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         buffer::view(py, self.message.body.clone())
@@ -235,25 +236,25 @@ impl PyMessage {
         body::json(slf.as_any())
     }
 
-    /// The tag by which consumers choose; None without one.
+    /// Tag by which consumers filter messages; None without one.
     #[getter]
     fn tag(&self) -> Option<&str> {
         self.message.tag()
     }
 
-    /// The keys by which tools find it.
+    /// Keys by which tools find the message; empty without any.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.message.keys().collect::<Vec<_>>())
     }
 
-    /// Messages with the same order key go to one queue, in order; None without one.
+    /// Order key, which selects the queue; None without one.
     #[getter]
     fn order_key(&self) -> Option<&str> {
         self.message.order_key()
     }
 
-    /// The properties of the user, as a new dict.
+    /// Properties of the application, as a new dict by name.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -263,7 +264,7 @@ impl PyMessage {
         Ok(properties)
     }
 
-    /// The user's own number, carried and never interpreted.
+    /// 32-bit number of the application.
     #[getter]
     fn flag(&self) -> i32 {
         self.message.flag
@@ -275,7 +276,7 @@ impl PyMessage {
         self.message.properties.get(property::WAIT) != Some("false")
     }
 
-    /// The delay level that it waits for; None without one.
+    /// Delay level of the broker, from 1 to 18; None without one.
     #[getter]
     fn delay_level(&self) -> Option<u8> {
         match self.message.later()? {
@@ -284,7 +285,7 @@ impl PyMessage {
         }
     }
 
-    /// When it is delivered, in seconds since 1970 UTC; None without such a time.
+    /// Delivery time, in seconds since 1970 UTC; None without one.
     #[getter]
     fn deliver_at(&self) -> Option<f64> {
         match self.message.later()? {
@@ -293,7 +294,7 @@ impl PyMessage {
         }
     }
 
-    /// How long it waits, in seconds; None without a delay.
+    /// Delay of the delivery, in seconds; None without one.
     #[getter]
     fn delay(&self) -> Option<f64> {
         match self.message.later()? {

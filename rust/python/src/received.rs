@@ -76,8 +76,8 @@ type Restored<'py> = (
 
 /// A message that was received or read from a store, decoded on access.
 ///
-/// The message shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep the needed values
-/// rather than the message. Every attribute raises `DamagedDataError` if the record is damaged.
+/// The message shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep the needed
+/// values rather than the message. Every attribute raises `DamagedDataError` if the record is damaged.
 #[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen, generic)]
 pub(crate) struct ReceivedMessage {
     record: Bytes,
@@ -169,20 +169,20 @@ impl ReceivedMessage {
         buffer::view(py, self.plain_body(py)?)
     }
 
-    /// The tag; None without one.
+    /// Tag by which consumers filter messages; None without one.
     #[getter]
     fn tag(&self) -> PyResult<Option<Cow<'_, str>>> {
         Ok(self.view()?.property_lossy(property::TAGS))
     }
 
-    /// The keys.
+    /// Keys by which tools find the message; empty without any.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let keys = self.view()?.property_lossy(property::KEYS).unwrap_or_default();
         PyTuple::new(py, property::split_keys(&keys).collect::<Vec<_>>())
     }
 
-    /// The order key; None without one.
+    /// Order key, which selected the queue; None without one.
     #[getter]
     fn order_key(&self) -> PyResult<Option<Cow<'_, str>>> {
         Ok(self.view()?.property_lossy(property::SHARDING_KEY))
@@ -202,13 +202,13 @@ impl ReceivedMessage {
         Ok(properties)
     }
 
-    /// The 32-bit number set by the sender.
+    /// 32-bit number set by the sender.
     #[getter]
     fn flag(&self) -> PyResult<i32> {
         Ok(self.view()?.flag)
     }
 
-    /// The queue of the message.
+    /// Queue of the message.
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let origin = &self.origin;
@@ -216,7 +216,7 @@ impl ReceivedMessage {
         Ok(object.bind(py).clone())
     }
 
-    /// Number of the queue.
+    /// Number of the queue, from 0.
     #[getter]
     fn queue_id(&self) -> u32 {
         self.origin.queue.queue_id
@@ -234,7 +234,7 @@ impl ReceivedMessage {
         Ok(self.view()?.queue_offset.get())
     }
 
-    /// Physical offset of the record in the commit log.
+    /// Physical offset of the record in the commit log, in bytes.
     #[getter]
     fn physical_offset(&self) -> PyResult<u64> {
         Ok(self.view()?.physical_offset.get())
@@ -264,13 +264,13 @@ impl ReceivedMessage {
         Ok(self.view()?.stored_at_ms)
     }
 
-    /// Address of the sender.
+    /// `host:port` of the sender.
     #[getter]
     fn born_host(&self) -> PyResult<String> {
         Ok(self.view()?.born_host.to_string())
     }
 
-    /// Advertised address of the broker that stored the message.
+    /// Advertised `host:port` of the broker that stored the message.
     #[getter]
     fn store_host(&self) -> PyResult<String> {
         Ok(self.view()?.store_host.to_string())
@@ -290,7 +290,7 @@ impl ReceivedMessage {
         Ok(self.view()?.offset_message_id().to_string())
     }
 
-    /// Number of times that consumers sent the message back.
+    /// Number of times that consumers sent the message back, from 0.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times.saturating_add(self.origin.shown.tries))

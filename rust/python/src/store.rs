@@ -148,7 +148,7 @@ fn bounds(given: Vec<(u32, Bound<'_, PyAny>)>) -> PyResult<Vec<(u32, QueueOffset
     given.into_iter().map(|(queue_id, at)| Ok((queue_id, offset(&at)?))).collect()
 }
 
-/// Batches of a store, by iteration, or once by the Arrow PyCapsule interface.
+/// Batches of a store, by iteration, or once by the Arrow PyCapsule interface: `pyarrow.table(scan)`.
 #[pyclass(module = "rocketpy", frozen)]
 pub(crate) struct Scan {
     schema: arrow_schema::SchemaRef,
@@ -164,7 +164,7 @@ impl Scan {
         arrow::names(&self.schema)
     }
 
-    /// Messages that were requested but left out so far.
+    /// Ranges of messages that were requested and are left out so far, because their data is lost or damaged.
     #[getter]
     fn lost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let lost: Vec<_> = py.detach(|| {
