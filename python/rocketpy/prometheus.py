@@ -24,6 +24,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rocketpy.base.names import RETRY_PREFIX
 from rocketpy.errors import ClosedError, ForkedError, RocketPyError
 from rocketpy.stats import ConsumerStats, ProducerStats, PushStats
 
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from rocketpy.stats import Latency, QueueStats
 
 __all__ = ["collector"]
-
-RETRY_PREFIX = "%RETRY%"
-"""Prefix of the topic of a group's retries."""
 
 FAMILIES = {
     "rocketpy_producer_messages": ("counter", "Messages by outcome: sent, failed, unknown or oneway."),

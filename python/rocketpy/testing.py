@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketpy.servers.leftovers import PATIENCE_SECONDS
 from rocketpy.testkit import (
-    PATIENCE_SECONDS,
     QUEUES,
     SMALL_FILES,
     TEST_SETTINGS,

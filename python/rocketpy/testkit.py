@@ -24,7 +24,7 @@ from rocketpy import _rocketpy
 from rocketpy.base.clock import monotonic
 from rocketpy.config import duration_seconds
 from rocketpy.servers.clock_service import serve_clock
-from rocketpy.servers.leftovers import nothing_left
+from rocketpy.servers.leftovers import PATIENCE_SECONDS, nothing_left
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -55,8 +55,6 @@ TEST_SETTINGS = {**SMALL_FILES, "autoCreateTopicEnable": False, "traceTopicEnabl
 """Settings of a test server: a wrong topic name fails, as in production, and does not create a topic."""
 QUEUES = 4
 """Default number of queues of a topic for tests."""
-PATIENCE_SECONDS = 60.0
-"""Timeout for a call."""
 NOT_READY = "has no queues, or has not received their start offsets"
 PACE_SECONDS = 0.01
 """Pause between two requests to the brokers."""

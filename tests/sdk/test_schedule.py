@@ -32,7 +32,8 @@ def with_topic(server):
 
 
 def add(server, name="report", **given):
-    return schedule.add(name, **{"topic": "reports", **given}, name_servers=server.name_server, **PATIENT)
+    servers = iter([server.name_server])  # several clients use what can be read once
+    return schedule.add(name, **{"topic": "reports", **given}, name_servers=servers, **PATIENT)
 
 
 def remove(server, name="report"):

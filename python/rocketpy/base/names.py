@@ -20,7 +20,9 @@ VARIABLE = "NAMESRV_ADDR"
 """Environment variable of name server addresses, which Apache's tools and clients read too."""
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """Scheme of an address, also after `Path` has merged its two slashes."""
-SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
+RETRY_PREFIX = "%RETRY%"
+"""Prefix of the topic that each consumer group has for its retries."""
+SYSTEM_PREFIXES = (RETRY_PREFIX, "%DLQ%", "rmq_sys_", "RMQ_SYS_")
 SYSTEM_TOPICS = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from rocketpy import _rocketpy
 from rocketpy.base.clock import monotonic
 from rocketpy.base.hints import set_hint
-from rocketpy.base.names import is_system_topic
+from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.similar import nearest
 from rocketpy.errors import RocketPyError
 
@@ -25,8 +25,6 @@ LIST_SECONDS = 1.0
 """Timeout for the names of topics."""
 KEPT_SECONDS = 5.0
 """Time for which names of topics are kept, so that repeated failures share one request."""
-RETRY_PREFIX = "%RETRY%"
-"""Prefix of the topic that each consumer group has."""
 CHECK_NAME = "check its name, or "
 """Beginning of the hint that a similar name replaces."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy.admin.admin import Admin
 from rocketpy.base.clock import monotonic
+from rocketpy.base.names import name_server_list
 from rocketpy.consuming.reader import RangeReader
 from rocketpy.errors import BrokerNotFoundError, InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.schedule.ledger import DAY_MS, Ledger
@@ -38,8 +39,8 @@ class Journal:
     """
 
     def __init__(self, name_servers: Iterable[str] | str | None, options: ClientOptions) -> None:
-        self.name_servers, self.options = name_servers, options
-        self.admin = Admin(name_servers, **options)
+        self.name_servers, self.options = name_server_list(name_servers), options
+        self.admin = Admin(self.name_servers, **options)
 
     def __enter__(self) -> Journal:
         return self

@@ -11,6 +11,7 @@ from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
 from rocketpy.base.instant import now_ms
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.consuming.consumer import Consumer
@@ -90,7 +91,7 @@ class Scheduler(Closing):
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         require_cron()
-        self._name_servers = name_servers if name_servers is None or isinstance(name_servers, str) else [*name_servers]
+        self._name_servers = name_server_list(name_servers)
         self._options = options
         self._ledger: Ledger | None = None
         self._next = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter
 from rocketpy.base.clock import monotonic
-from rocketpy.base.names import application_topics
+from rocketpy.base.names import RETRY_PREFIX, application_topics
 from rocketpy.config import duration_seconds
 from rocketpy.consuming.reader import RangeReader
 from rocketpy.errors import TopicNotFoundError
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
     from rocketpy.servers.server import Broker, Server
 
-RETRY_PREFIX = "%RETRY%"
 DELAYED = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 """Topics of messages that wait: for a delay level, and for a time."""
 REAL_TOPIC = "REAL_TOPIC"
 """Property of a waiting message: the topic that it is delivered to."""
 PATIENCE_SECONDS = 60.0
+"""Timeout for a call."""
 PACE_SECONDS = 0.02
 """Pause between two looks at the broker."""
 
