@@ -51,6 +51,8 @@ def test_planted_removals_and_changes_fail_until_each_has_a_reason(tool, tree):
     plant(metrics, "rocketpy_lag", "rocketpy_backlog")
     plant(package / "producing/producer.py", "def send_oneway(", "def send_and_forget(")
     plant(package / "_rocketpy.pyi", "order_key: str | None = None,", "order_key: str | None,")
+    plant(package / "testkit.py", "QUEUES = 4", "QUEUES = 8")
+    plant(package / "config.py", "CONCURRENCY = ", "CONCURRENCY = 9")
     plant(package / "errors.py", "class DiskFullError(StoreError)", "class DiskFullError(RocketPyError)")
     plant(package / "console/exits.py", "CONFLICT = 7", "CONFLICT = 12")
     plant(tree / "docs/configuration.md", "| `bindAddress` |", "| `listenAddress` |")
@@ -63,6 +65,8 @@ def test_planted_removals_and_changes_fail_until_each_has_a_reason(tool, tree):
         "CONFLICT",
         "bindAddress",
         "rocketpy_lag",
+        "rocketpy.testkit.RocketPyTestCase.new_topic",
+        "rocketpy.config.PushOptions.concurrency",
     }
     assert "rocketpy.Message.__new__: the default of order_key was changed" in "\n".join(found)
     reasons: dict[str, dict[str, str]] = {"removed": {}, "changed": {}}

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 INTERNAL = {"admin", "aio", "base", "cli", "console", "consuming", "demo", "producing", "servers"}
 """Modules of the package that users do not import: `rocketpy` exports the public names of them."""
-RESULTS = ("rocketpy.admin", "rocketpy.consuming.consumer", "rocketpy.stats", "rocketpy.store", "rocketpy.spark")
+MODULES = {"errors", "health"}
+"""Modules in `__all__` of `rocketpy`."""
+RESULTS = (
+    "rocketpy.admin", "rocketpy.consuming.consumer", "rocketpy.health", "rocketpy.schedule", "rocketpy.spark",
+    "rocketpy.stats", "rocketpy.store",
+)  # fmt: skip
 """Modules whose dataclasses the package constructs: they may get new fields, so their constructors are not public."""
 SPECIAL = (
     "__aenter__", "__aexit__", "__aiter__", "__anext__", "__bool__", "__call__", "__contains__", "__enter__", "__eq__",
@@ -65,7 +70,7 @@ def _listed(tree: ast.Module) -> set[str]:
             if name == "__all__" and isinstance(value, ast.List):
                 return set(ast.literal_eval(value))
             if name == "_NAMES":
-                return {"errors"} | {each for listed in ast.literal_eval(value).values() for each in listed}
+                return MODULES | {each for listed in ast.literal_eval(value).values() for each in listed}
             if name == "_HOMES" and isinstance(value, ast.Dict):
                 return set(ast.literal_eval(value))
     return set()
@@ -102,7 +107,7 @@ def _class(shown: str, target: Any, classes: set[str]) -> Iterator[str]:
             if name != "__init__" or "dataclass" not in target.labels or not owner.startswith(RESULTS):
                 yield from _function(path, member, is_at_once=member.name in target.attributes)
         elif is_options:
-            yield f"option {path}: {_option(str(member.annotation))}"
+            yield f"option {path}: {_option(member)}"
         elif member.is_attribute:
             told = target.all_members.get("__init__")
             kind = _assigned(member, told) if member.annotation is None or str(member.annotation) == name else None
@@ -134,13 +139,15 @@ def _assigned(member: Any, init: Any) -> str:
     return str(same.annotation) if same is not None and same.annotation is not None else "object"
 
 
-def _option(annotation: str) -> str:
+def _option(member: Any) -> str:
     """`T = DEFAULT` of an option that is annotated `Annotated[T, Default(DEFAULT)]`."""
+    annotation = str(member.annotation)
     parsed = ast.parse(annotation, mode="eval").body
     if not (isinstance(parsed, ast.Subscript) and ast.unparse(parsed.value) == "Annotated"):
         return annotation
     kind, default = parsed.slice.elts[:2] if isinstance(parsed.slice, ast.Tuple) else (parsed.slice, None)
-    value = f" = {ast.unparse(default.args[0])}" if isinstance(default, ast.Call) and default.args else ""
+    is_given = isinstance(default, ast.Call) and default.args
+    value = f" = {_value(member.parent, ast.unparse(default.args[0]))}" if is_given else ""
     return f"{ast.unparse(kind)}{value}"
 
 
@@ -167,11 +174,31 @@ def _parameters(function: Any, *, is_method: bool) -> str:
         kind = parameter.kind.value
         if kind == "keyword-only" and not {"keyword-only", "variadic positional"} & set(kinds[:place]):
             parts.append("*")
-        if not (is_method and place == 0):
+        if kind == "variadic positional" and str(parameter.annotation) == "Never":
+            parts.append("*")  # only explains arguments that do not fit
+        elif not (is_method and place == 0):
             stars = {"variadic positional": "*", "variadic keyword": "**"}.get(kind, "")
             note = f": {parameter.annotation}" if parameter.annotation is not None else ""
-            default = "" if stars or parameter.default is None else f" = {parameter.default}"
+            default = "" if stars or parameter.default is None else f" = {_value(function, str(parameter.default))}"
             parts.append(f"{stars}{parameter.name}{note}{default}")
         if kind == "positional-only" and kinds[place + 1 : place + 2] != ["positional-only"] and parts:
             parts.append("/")
     return ", ".join(parts)
+
+
+def _value(scope: Any, default: str) -> str:
+    """Default of a parameter: of a constant its literal value, because its name is not public.
+
+    Args:
+        scope: Function or class in which the default is written.
+        default: Source of the default.
+    """
+    if not default.isidentifier():
+        return default
+    try:
+        constant = scope.package[scope.resolve(default).removeprefix("rocketpy.")]
+        value = str((constant.final_target if constant.is_alias else constant).value)
+    except (griffe.NameResolutionError, griffe.AliasResolutionError, AttributeError, KeyError):
+        return default
+    is_literal = not any(isinstance(node, ast.Name | ast.Call) for node in ast.walk(ast.parse(value)))
+    return value if is_literal else default
