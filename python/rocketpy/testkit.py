@@ -205,6 +205,16 @@ class AsyncClients:
         servers = self._server.name_servers
         return rocketpy.AsyncConsumer(group, topic, codec=codec, name_servers=servers, **options)
 
+    def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.AsyncPushConsumer:
+        """Creates a push consumer.
+
+        Args:
+            group: Name of the consumer group.
+            options: As for `rocketpy.AsyncPushConsumer`.
+        """
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return rocketpy.AsyncPushConsumer(group, name_servers=self._server.name_servers, **options)
+
     def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.AsyncAdmin:
         """Creates an administration client.
 
