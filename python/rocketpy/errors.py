@@ -250,7 +250,7 @@ class ScheduleConflictError(RocketPyError):
 
 
 class ScheduleNotFoundError(RocketPyError, LookupError):
-    """There is no schedule of this name."""
+    """No schedule has this name."""
 
 
 class DecodeError(RocketPyError, ValueError):

@@ -1,4 +1,4 @@
-"""Health of clients and servers, for the endpoint that a load balancer or Kubernetes asks.
+"""Health of clients and servers, for the endpoint that a load balancer or Kubernetes requests.
 
 Examples:
     >>> import rocketpy

@@ -1,10 +1,10 @@
-"""Figures of clients for Prometheus, read from `stats()` when Prometheus scrapes.
+"""Metrics of clients for Prometheus, read from `stats()` when Prometheus scrapes.
 
 Requires `prometheus-client` (extra `prometheus`). Register one collector with all clients of the process: a registry
-refuses a second one, whose figures would have the same names.
+refuses a second one, whose metrics would have the same names.
 
-Each figure has the label `group`. Clients of the same group are added up; of their window use, their lag in a queue and
-their quantiles, the largest counts. Figures of a closed client remain.
+Each metric has the label `group`. Clients of the same group are added up; of their window use, their lag in a queue and
+their quantiles, the largest counts. Metrics of a closed client remain.
 
 Examples:
     >>> import rocketpy, rocketpy.prometheus
@@ -64,11 +64,11 @@ FAMILIES = {
     "rocketpy_handler_unfinished_messages": ("gauge", "Messages in handlers, or being sent back."),
     "rocketpy_handler_seconds": ("summary", "Times of calls of handlers; quantiles of 1 to 2 minutes."),
 }
-"""Kind and description of each figure. Counters get the suffix `_total`."""
+"""Kind and description of each metric. Counters get the suffix `_total`."""
 
 
 class Client(Protocol):
-    """A client with figures: a producer or a consumer of any kind."""
+    """A client with statistics: a producer or a consumer of any kind."""
 
     @property
     def group(self) -> str:
@@ -80,8 +80,8 @@ class Client(Protocol):
         ...
 
 
-class Figure(NamedTuple):
-    """One figure of one client."""
+class Sample(NamedTuple):
+    """One value of a metric of one client."""
 
     family: str
     value: float
@@ -94,7 +94,7 @@ class Figure(NamedTuple):
 def collector(client: Client, *more: Client) -> Collector:
     """Returns a collector for `prometheus_client.REGISTRY.register`.
 
-    A scrape reads `stats()` of each client and sends no request. Clients that were not started have no figures yet;
+    A scrape reads `stats()` of each client and sends no request. Clients that were not started have no metrics yet;
     those that a parent process opened before a fork have none in the child.
 
     Args:
@@ -103,28 +103,28 @@ def collector(client: Client, *more: Client) -> Collector:
         more: More of them.
 
     Raises:
-        TypeError: An object has no figures, such as a server or an `Admin`.
+        TypeError: An object has no statistics, such as a server or an `Admin`.
     """
     clients = (client, *more)
     for one in clients:
         if not (callable(getattr(one, "stats", None)) and hasattr(one, "group")):
             kinds = "pass producers and consumers"
-            raise TypeError(f"{type(one).__name__} has no figures for Prometheus: {kinds}")
+            raise TypeError(f"{type(one).__name__} has no metrics for Prometheus: {kinds}")
     return ClientCollector(clients)
 
 
 class ClientCollector(Collector):
-    """Collector of the figures of clients."""
+    """Collector of the metrics of clients."""
 
     def __init__(self, clients: tuple[Client, ...]) -> None:
         self._clients = clients
 
     def describe(self) -> Iterable[Metric]:
-        """Returns all families without figures, so that a registry asks no client for their names."""
+        """Returns all families without samples, so that a registry reads no client for their names."""
         return _families().values()
 
     def collect(self) -> Iterable[Metric]:
-        """Returns the figures of all clients."""
+        """Returns the metrics of all clients."""
         merged: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
         for client in self._clients:
             try:
@@ -132,9 +132,9 @@ class ClientCollector(Collector):
             except (ClosedError, ForkedError):  # not started, or of the parent process
                 continue
             group = ("group", client.group)
-            for figure in _figures(stats):
-                key = (figure.family, figure.suffix, (group, *figure.labels))
-                merged[key] = figure.merge(merged[key], figure.value) if key in merged else figure.value
+            for sample in _samples(stats):
+                key = (sample.family, sample.suffix, (group, *sample.labels))
+                merged[key] = sample.merge(merged[key], sample.value) if key in merged else sample.value
         families = _families()
         for (name, suffix, labels), value in merged.items():
             family = families[name]
@@ -147,57 +147,57 @@ def _families() -> dict[str, Metric]:
     return {name: Metric(name, text, kind) for name, (kind, text) in FAMILIES.items()}
 
 
-def _figures(stats: ProducerStats | ConsumerStats | PushStats) -> Iterator[Figure]:
+def _samples(stats: ProducerStats | ConsumerStats | PushStats) -> Iterator[Sample]:
     if isinstance(stats, ProducerStats):
         yield from _of_producer(stats)
         return
-    yield Figure("rocketpy_consumer_failed_callbacks", stats.failed_callbacks)
-    yield Figure("rocketpy_consumer_prefetched_messages", stats.prefetched_messages)
-    yield Figure("rocketpy_consumer_prefetched_bytes", stats.prefetched_bytes)
+    yield Sample("rocketpy_consumer_failed_callbacks", stats.failed_callbacks)
+    yield Sample("rocketpy_consumer_prefetched_messages", stats.prefetched_messages)
+    yield Sample("rocketpy_consumer_prefetched_bytes", stats.prefetched_bytes)
     yield from _of_queues(stats.queues)
     if isinstance(stats, ConsumerStats):
-        yield Figure("rocketpy_consumer_received_messages", stats.received.messages)
-        yield Figure("rocketpy_consumer_received_bytes", stats.received.bytes)
-        yield Figure("rocketpy_consumer_failed_pulls", stats.failed_pulls)
+        yield Sample("rocketpy_consumer_received_messages", stats.received.messages)
+        yield Sample("rocketpy_consumer_received_bytes", stats.received.bytes)
+        yield Sample("rocketpy_consumer_failed_pulls", stats.failed_pulls)
     else:
         yield from _of_handlers(stats)
 
 
-def _of_producer(stats: ProducerStats) -> Iterator[Figure]:
+def _of_producer(stats: ProducerStats) -> Iterator[Sample]:
     for outcome in ("sent", "failed", "unknown", "oneway"):
         traffic = getattr(stats, outcome)
-        yield Figure("rocketpy_producer_messages", traffic.messages, (("outcome", outcome),))
-        yield Figure("rocketpy_producer_bytes", traffic.bytes, (("outcome", outcome),))
-    yield Figure("rocketpy_producer_retried_messages", stats.retried.messages)
-    yield Figure("rocketpy_producer_in_flight_messages", stats.in_flight_messages)
-    yield Figure("rocketpy_producer_in_flight_bytes", stats.in_flight_bytes)
-    yield Figure("rocketpy_producer_window_ratio", stats.window_use, merge=max)
+        yield Sample("rocketpy_producer_messages", traffic.messages, (("outcome", outcome),))
+        yield Sample("rocketpy_producer_bytes", traffic.bytes, (("outcome", outcome),))
+    yield Sample("rocketpy_producer_retried_messages", stats.retried.messages)
+    yield Sample("rocketpy_producer_in_flight_messages", stats.in_flight_messages)
+    yield Sample("rocketpy_producer_in_flight_bytes", stats.in_flight_bytes)
+    yield Sample("rocketpy_producer_window_ratio", stats.window_use, merge=max)
     yield from _of_times("rocketpy_producer_request_seconds", stats.latency)
 
 
-def _of_queues(queues: tuple[QueueStats, ...]) -> Iterator[Figure]:
+def _of_queues(queues: tuple[QueueStats, ...]) -> Iterator[Sample]:
     own = [at for at in queues if not at.queue.topic.startswith(RETRY_PREFIX)]
-    yield Figure("rocketpy_consumer_assigned_queues", len(own))
+    yield Sample("rocketpy_consumer_assigned_queues", len(own))
     for at in queues:
         if at.lag is not None:
             queue = at.queue
             labels = (("topic", queue.topic), ("broker", queue.broker_name), ("queue", str(queue.queue_id)))
-            yield Figure("rocketpy_consumer_lag_messages", at.lag, labels, merge=max)
+            yield Sample("rocketpy_consumer_lag_messages", at.lag, labels, merge=max)
 
 
-def _of_handlers(stats: PushStats) -> Iterator[Figure]:
-    yield Figure("rocketpy_handler_messages", stats.consumed, (("outcome", "consumed"),))
-    yield Figure("rocketpy_handler_messages", stats.failed, (("outcome", "failed"),))
-    yield Figure("rocketpy_handler_timed_out_messages", stats.timed_out)
-    yield Figure("rocketpy_handler_sent_back_messages", stats.sent_back)
-    yield Figure("rocketpy_handler_dead_messages", stats.dead)
-    yield Figure("rocketpy_handler_unfinished_messages", stats.unfinished)
+def _of_handlers(stats: PushStats) -> Iterator[Sample]:
+    yield Sample("rocketpy_handler_messages", stats.consumed, (("outcome", "consumed"),))
+    yield Sample("rocketpy_handler_messages", stats.failed, (("outcome", "failed"),))
+    yield Sample("rocketpy_handler_timed_out_messages", stats.timed_out)
+    yield Sample("rocketpy_handler_sent_back_messages", stats.sent_back)
+    yield Sample("rocketpy_handler_dead_messages", stats.dead)
+    yield Sample("rocketpy_handler_unfinished_messages", stats.unfinished)
     yield from _of_times("rocketpy_handler_seconds", stats.handling)
 
 
-def _of_times(family: str, times: Latency) -> Iterator[Figure]:
-    yield Figure(family, times.count, suffix="_count")
-    yield Figure(family, times.total, suffix="_sum")
+def _of_times(family: str, times: Latency) -> Iterator[Sample]:
+    yield Sample(family, times.count, suffix="_count")
+    yield Sample(family, times.total, suffix="_sum")
     for quantile, seconds in (("0.5", times.p50), ("0.9", times.p90), ("0.99", times.p99), ("0.999", times.p999)):
         if seconds is not None:
-            yield Figure(family, seconds, (("quantile", quantile),), merge=max)
+            yield Sample(family, seconds, (("quantile", quantile),), merge=max)

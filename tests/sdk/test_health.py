@@ -9,10 +9,10 @@ import rocketpy
 from rocketpy.health import Health, check
 from waiting import wait_until
 
-WELL = Health(ok=True, problems=())
+HEALTHY = Health(ok=True, problems=())
 
 
-def test_clients_and_servers_are_well_while_they_run(rocketpy_server, rocketpy_topic):
+def test_clients_and_servers_are_healthy_while_they_run(rocketpy_server, rocketpy_topic):
     async def main():
         servers = {"name_servers": rocketpy_server.name_servers}
         producer = rocketpy.AsyncProducer("web", **servers)
@@ -20,16 +20,16 @@ def test_clients_and_servers_are_well_while_they_run(rocketpy_server, rocketpy_t
         async with producer, rocketpy.AsyncConsumer("web", rocketpy_topic, **servers) as consumer:
             admin = rocketpy_server.admin()
             found = await asyncio.to_thread(check, producer, consumer, rocketpy_server, admin)  # as a plain endpoint
-            assert check(producer, consumer) == found == WELL
+            assert check(producer, consumer) == found == HEALTHY
         return check(producer, consumer, rocketpy_server)
 
     ended = asyncio.run(main())
-    assert WELL.status_code == 200
+    assert HEALTHY.status_code == 200
     assert (ended.status_code, len(ended.problems)) == (503, 2)
     assert ended.problems[1] == "AsyncConsumer of group web is not running"
 
 
-def test_consumers_and_producers_without_a_broker_are_not_well_until_it_is_back(rocketpy_server_factory):
+def test_consumers_and_producers_without_a_broker_are_unhealthy_until_it_is_back(rocketpy_server_factory):
     server = rocketpy_server_factory()
     producer = server.producer("shop", send_timeout=0.5, retries=0)
     consumer = rocketpy.Consumer("report", "orders", name_servers=server.name_servers, allow_missing_topic=True)
@@ -38,10 +38,10 @@ def test_consumers_and_producers_without_a_broker_are_not_well_until_it_is_back(
     with producer, consumer, mailer:
         producer.send(rocketpy.Message("orders", b"A-17"))
         wait_until(lambda: consumer.state().assigned and mailer.state().assigned)
-        assert check(server, producer, consumer, mailer) == WELL
+        assert check(server, producer, consumer, mailer) == HEALTHY
         server.stop()
         assert check(server).problems == ("PatientServer is not running",)
-        assert check(producer) == WELL, "no send failed"
+        assert check(producer) == HEALTHY, "no send failed"
         with pytest.raises(rocketpy.RocketPyError):
             producer.send(rocketpy.Message("orders", b"A-18"))
         wait_until(lambda: len(check(producer, consumer, mailer).problems) == 3)
@@ -51,10 +51,10 @@ def test_consumers_and_producers_without_a_broker_are_not_well_until_it_is_back(
         assert problems[2].startswith("PushConsumer of group mailer reaches no broker: ")
         server.start()
         producer.send(rocketpy.Message("orders", b"A-19"), timeout=60)
-        wait_until(lambda: check(server, producer, consumer, mailer) == WELL)
+        wait_until(lambda: check(server, producer, consumer, mailer) == HEALTHY)
 
 
-def test_a_client_of_the_parent_process_is_not_well_in_a_child(child, rocketpy_server):
+def test_a_client_of_the_parent_process_is_unhealthy_in_a_child(child, rocketpy_server):
     ended = child(
         f"""
         import json, os, rocketpy

@@ -1,4 +1,4 @@
-"""`rocketpy.prometheus`: figures of every kind of client, as prometheus_client prints and parses them."""
+"""`rocketpy.prometheus`: metrics of every kind of client, as prometheus_client prints and parses them."""
 
 import asyncio
 import re
@@ -48,7 +48,7 @@ def test_producers_of_a_group_are_added_up(rocketpy_server, rocketpy_topic):
         with rocketpy_server.producer(group) as producer:
             producer.send_many([rocketpy.Message(rocketpy_topic, b"12345")] * 3)
             producer.send_oneway(rocketpy.Message(rocketpy_topic, b"12"))
-            before = scrape(producer, waiting)  # one that was not started has no figures
+            before = scrape(producer, waiting)  # one that was not started has no metrics
             async with waiting:
                 await waiting.send(rocketpy.Message(rocketpy_topic, b"1"))
                 return before, scrape(producer, waiting), producer.stats(), waiting.stats()
@@ -113,9 +113,9 @@ def test_a_push_consumer_shows_outcomes_and_times_of_handlers(rocketpy_server, p
     assert scrape(consumer)[labelled(handled, group=group, outcome="consumed")] == 3, "after the stop too"
 
 
-def test_objects_without_figures_are_refused(rocketpy_server, producer):
+def test_objects_without_statistics_are_refused(rocketpy_server, producer):
     for other in (rocketpy_server, rocketpy_server.admin(), rocketpy.AsyncAdmin()):
-        with pytest.raises(TypeError, match=f"^{type(other).__name__} has no figures .* pass producers and consumers"):
+        with pytest.raises(TypeError, match=f"^{type(other).__name__} has no metrics .* pass producers and consumers"):
             collector(producer, other)
 
 

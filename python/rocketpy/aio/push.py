@@ -41,9 +41,9 @@ class AsyncPushConsumer(AsyncClosing):
     """`PushConsumer` for asyncio: handlers run as tasks of the loop that started the consumer.
 
     Outcomes, retries and dead letters are those of `PushConsumer`. Handlers may use all objects of the application that
-    belong to its loop. `async with` and `close` wait for running handlers, and the loop goes on meanwhile. A plain
-    function is called in a thread, up to `concurrency` at the same time, as `PushConsumer` does. `on_assigned` and
-    `on_revoked` run in the loop.
+    belong to its loop. `async with` and `close` wait for running handlers; the loop serves other tasks meanwhile. A
+    plain function is called in a thread, up to `concurrency` at the same time, as `PushConsumer` does. `on_assigned`
+    and `on_revoked` run in the loop.
 
     Args:
         group: Name of the consumer group.
@@ -153,9 +153,9 @@ class AsyncPushConsumer(AsyncClosing):
     async def close(self) -> None:
         """Stops in order: waits up to `stop_timeout` for running handlers, commits, and leaves the group.
 
-        The loop goes on meanwhile. Handlers that run longer are cancelled; their messages are redelivered. A cancelled
-        close cancels the handlers at once and leaves the group in the background; a second call waits for that. A call
-        inside a handler returns at once, and the stop follows.
+        The loop serves other tasks meanwhile. Handlers that run longer are cancelled; their messages are redelivered. A
+        cancelled close cancels the handlers at once and leaves the group in the background; a second call waits for
+        that. A call inside a handler returns at once, and the stop follows.
 
         Raises:
             RequestTimeoutError: A broker did not answer the last commit: messages may be redelivered.
@@ -200,7 +200,7 @@ class Stopping:
     """Stop of a consumer: one for all calls of `close`."""
 
     def __init__(self, consumer: AsyncPushConsumer) -> None:
-        self._consumer = weakref.ref(consumer)  # who forgets a consumer is told so
+        self._consumer = weakref.ref(consumer)  # a consumer that is never closed gets a ResourceWarning
         self._member, self._workers = consumer._member, consumer._workers
         self._stop_asked = consumer._stop_asked
         self._stopped: concurrent.futures.Future[None] | None = None

@@ -79,7 +79,7 @@ class LoopWorkers(Workers):
         return self._loop is not None and self._loop.is_running()
 
     def _end_loop(self) -> None:
-        """Cancels all tasks. The loop goes on for the application."""
+        """Cancels all tasks. The loop continues for the application."""
         for task in (*self._running, self._watching):
             if task is not None:
                 task.cancel()
@@ -90,7 +90,7 @@ class LoopWorkers(Workers):
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=END_SECONDS)
             if left:
-                text = "%s handlers of push consumer %s run on after their cancellation"
+                text = "%s handlers of push consumer %s continue after their cancellation"
                 logger.error(text, len(left), self._group)
 
 

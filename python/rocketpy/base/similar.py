@@ -34,7 +34,7 @@ FOREIGN = {
     "value_deserializer": ("codec",),
 }
 """Names here for the names of other clients. Command line flags have hyphens in place of underscores."""
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 """Maximum number of names that a misspelt name is compared with."""
 
 
@@ -53,7 +53,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     most = max(2, len(name) // 2)  # no name with a greater difference in length is similar
     lower = {one.lower(): one for one in known if abs(len(one) - len(name)) <= most}
-    found = difflib.get_close_matches(name.lower(), list(lower)[:MOST_NAMES], 1)
+    found = difflib.get_close_matches(name.lower(), list(lower)[:MAX_NAMES], 1)
     return lower[found[0]] if found else None
 
 

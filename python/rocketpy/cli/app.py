@@ -145,7 +145,7 @@ def make_app() -> typer.Typer:
         app.add_typer(part, name=name, rich_help_panel=panel)
     app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
     app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
-        guarded(testkit.beside_server)
+        guarded(testkit.run_with_server)
     )
     app.command("demo", rich_help_panel=TOOLS)(guarded(demo.demo))
     return app

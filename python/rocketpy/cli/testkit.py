@@ -27,7 +27,7 @@ SIGNALLED = 128
 """Exit code of a command that a signal ended, less the number of the signal: as in a shell."""
 
 
-def beside_server(
+def run_with_server(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Command to run, with its arguments.")],
     topic: Annotated[
         list[str] | None,

@@ -100,7 +100,7 @@ class PushMember:
                 raise InvalidArgumentError(f"tags and sql exclude each other for topic {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
-        _rocketpy.tag_names(tags)  # refuses what are no tags
+        _rocketpy.tag_names(tags)  # refuses invalid tags
         decode = decode_by(codec)
 
         def register(function: Function) -> Function:

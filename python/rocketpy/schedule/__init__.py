@@ -137,7 +137,7 @@ def remove(name: str, *, name_servers: Iterable[str] | str | None = None, **opti
         options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
     Raises:
-        ScheduleNotFoundError: There is no schedule of this name.
+        ScheduleNotFoundError: No schedule has this name.
         RocketPyError: As for `Producer.send`. A retry is safe.
     """
     with Journal(name_servers, options) as journal:

@@ -26,7 +26,7 @@ EDITORS = "rocketpy_schedule_editors"
 """Producer group of `add` and `remove`."""
 SETTLE_SECONDS = 60.0
 """Maximum wait until an acknowledged record can be read, usually a few milliseconds."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+FIRST_PAUSE, MAX_PAUSE = 0.002, 0.1
 ONE_QUEUE = f"rocketpy topic create {TOPIC} --queues 1 --broker NAME"
 
 
@@ -131,4 +131,4 @@ class Journal:
             if monotonic() >= deadline:
                 raise RocketPyError(f"messages of {queue} before {end} do not become readable", retryable=True)
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)

@@ -252,7 +252,7 @@ class Ledger:
             return False if named.get(ID_PROPERTY) in self._over else None
         if at_ms > entry.decided_ms:
             return None
-        # The owner ends the half message of a decision before it reads on: what is asked for later did not win.
+        # The owner ends the half message of a decision before the next record: later check-backs are of the others.
         return at_ms == entry.decided_ms and message.msg_id == entry.winner
 
 

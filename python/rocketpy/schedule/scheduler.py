@@ -47,9 +47,9 @@ POLL_SECONDS = 0.5
 """Maximum wait of a poll, and so of `close`."""
 BATCH = 32
 """Maximum number of records between two commits of the group's offset."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0
 """Pause in seconds after a failure, doubled each time."""
-RETRY_MS, LONGEST_RETRY_MS = 5_000, 300_000
+MIN_RETRY_MS, MAX_RETRY_MS = 5_000, 300_000
 """Delay until a firing whose topic failed is tried again: as long as it is late, within these bounds."""
 OVERDUE_MS = 120_000
 """Lateness from which an armed tick counts as lost."""
@@ -126,13 +126,13 @@ class Scheduler(Closing):
                 self._work()
                 return
             except Exception as error:
-                if monotonic() - began > LONGEST_PAUSE:
+                if monotonic() - began > MAX_PAUSE:
                     pause = FIRST_PAUSE
                 logger.error("scheduler failed, continues in %g s", pause, exc_info=loggable(error))
             finally:
                 self._forget()
             self._stop.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
     def _forget(self) -> None:
         with self._lock:
@@ -230,7 +230,7 @@ class Owner:
             may_pass = error.retryable or error.may_have_been_applied
             late_ms = max(0, came_ms - tick.at_ms)
             if may_pass and (entry.definition.missed != NEVER or tick.is_late or late_ms <= MISSED_MS):
-                due_ms = max(came_ms, entry.due_ms) + min(max(late_ms, RETRY_MS), LONGEST_RETRY_MS)
+                due_ms = max(came_ms, entry.due_ms) + min(max(late_ms, MIN_RETRY_MS), MAX_RETRY_MS)
                 self._append(tick_record(TOPIC, entry, Tick(tick.at_ms, due_ms, tick.is_late, failure)))
                 return
         self._append(fire_record(TOPIC, entry, tick, half, failure))

@@ -122,7 +122,7 @@ def zone_of(name: str) -> ZoneInfo:
     """Time zone by name.
 
     Raises:
-        InvalidArgumentError: There is no zone of that name on this machine.
+        InvalidArgumentError: This machine has no zone of that name.
     """
     try:
         return ZoneInfo(name)
