@@ -25,7 +25,7 @@ GROUP = "billing"
 PAYERS = "payers"
 PLAIN = [f"plain-{number}" for number in range(20)]
 READ = 8
-"""Plain messages behind the committed offset of the group."""
+"""Number of plain messages before the committed offset of the group."""
 DELAYED, TIMED, HALF, OPEN = "delayed", "timed", "half", "open"
 DUE_SECONDS = 30
 """Seconds until what waits is due: longer than the writing of a store, and over when a test opens it."""

@@ -1,4 +1,4 @@
-"""Stores that earlier releases left: each opens, keeps its messages and offsets, and goes on with what waited."""
+"""Stores that earlier releases left: each opens, keeps its messages and offsets, and continues waiting deliveries."""
 
 from pathlib import Path
 

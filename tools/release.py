@@ -3,7 +3,7 @@
 
     tools/release.py VERSION           sets the version, dates the section of the changelog, builds the wheel, writes
                                        lists of public names and store fixtures, and prints the next steps
-    tools/release.py --check VERSION   fails unless the tree is prepared for this version, as the release workflow asks
+    tools/release.py --check VERSION   fails unless the tree is prepared for this version, as the release workflow requires
 
 A second run of the same version writes the lists and the stores again.
 """
@@ -88,7 +88,7 @@ def date_section(changelog: str, version: str, today: str) -> str:
 
 
 def check_length(version: str, section: str) -> None:
-    """Rejects a section that nobody reads to its end."""
+    """Rejects a section that is too long to be read before an upgrade."""
     words = len(section.split())
     if words > MAX_WORDS:
         raise ReleaseError(f"section of {version} has {words} words, at most {MAX_WORDS}: leave details to the docs")

@@ -22,7 +22,7 @@ def pusher(server, group, **options):
 
 
 async def until(holds, what="what the test waits for"):
-    """Waits in a thread; the loop goes on."""
+    """Waits in a thread, so that the loop serves its tasks."""
     await asyncio.to_thread(wait_until, holds, what)
 
 

@@ -1,4 +1,4 @@
-"""`nothing_left`: what a test must not leave behind at its server."""
+"""`nothing_left`: messages that a test must not leave at its server."""
 
 import threading
 from contextlib import contextmanager

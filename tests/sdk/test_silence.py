@@ -69,7 +69,7 @@ def test_a_handler_that_blocks_its_event_loop_is_warned_of_once(server, topic, g
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that only the test moves."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -77,7 +77,7 @@ class Clock:
 
 
 def run(function, *others):
-    """Runs a handler beside other tasks of its loop."""
+    """Runs a handler with other tasks of its loop."""
 
     async def main():
         handler = Handler(function, "*", None, None, None)

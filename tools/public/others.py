@@ -1,4 +1,4 @@
-"""Public names beside those of Python: commands with their flags, configuration keys, exit codes, metrics."""
+"""Public names outside Python: commands with their flags, configuration keys, exit codes, metrics."""
 
 from __future__ import annotations
 

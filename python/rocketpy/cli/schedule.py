@@ -14,7 +14,7 @@ from rocketpy.schedule import Schedule, add, remove, schedules
 from rocketpy.schedule.journal import GROUP
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
-NOBODY = (
+NO_SCHEDULER = (
     "no scheduler runs now: a process of yours must run rocketpy.schedule.Scheduler; without one, schedules are lost "
     "after fileReservedTime (72 hours)"
 )
@@ -28,7 +28,7 @@ def list_schedules(name_server: NameServer = LOCAL, as_json: Json = False) -> No
             del one["body"]
     output.show(rows, as_json=as_json, empty="no schedules", in_blocks=True)
     if rows and not as_json and not is_running(name_server):
-        print(NOBODY)
+        print(NO_SCHEDULER)
 
 
 def add_schedule(
@@ -66,11 +66,11 @@ def add_schedule(
     )
     output.show_one(row(added), as_json=as_json)
     if not as_json and not is_running(name_server):
-        print(NOBODY)
+        print(NO_SCHEDULER)
 
 
 def remove_schedule(name: Name, name_server: NameServer = LOCAL) -> None:
-    """Remove a schedule: its waiting timer fires no more."""
+    """Remove a schedule. Its waiting timer is ignored."""
     remove(name, name_servers=name_server, **WAITING)
     print(f"removed schedule {name}")
 

@@ -1,10 +1,10 @@
-//! How long something takes: all times counted and summed, the recent ones in a histogram.
+//! Durations of requests and handlers: all counted and summed, the recent ones in a histogram.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told apart from longer ones.
+/// Maximum latency of the histogram; longer ones count as this.
 const MAX_LATENCY: Duration = Duration::from_secs(60);
 /// Significant digits of a latency: an error of 1 % at most, and some 18 KiB a histogram.
 const DIGITS: u8 = 2;
@@ -22,7 +22,7 @@ pub struct LatencyStats {
     pub recent_us: Histogram<u64>,
 }
 
-/// Records times, and forgets the older ones but for their number and sum.
+/// Records times; of older ones only the number and the sum remain.
 #[derive(Debug)]
 pub(crate) struct Latency {
     count: u64,

@@ -35,7 +35,7 @@ pub enum ServerError {
     /// The ready file cannot be written.
     #[error("cannot write the ready file: {0}")]
     ReadyFile(#[source] EnvError),
-    /// Something else is at the path of the ready file, which a start would overwrite and a stop would remove.
+    /// The path of the ready file has another file, which a start would overwrite and a stop would remove.
     #[error("cannot write the ready file: {} exists and was not written by a server", path.display())]
     NotAReadyFile {
         /// The configured path.

@@ -95,7 +95,7 @@ impl Process {
     ///
     /// # Errors
     /// A broker without a name server, an address that is taken or unknown, a store that cannot be opened, a ready file
-    /// that cannot be written, or that is a file of somebody else.
+    /// that cannot be written, or that no server wrote.
     pub fn start(role: Role, mut config: ServerConfig) -> Result<Self, ServerError> {
         match role {
             Role::NameServer => config.name_server_port = config.name_server_port.or(config.port),

@@ -1,4 +1,4 @@
-//! The file that says that a server accepts connections, and where.
+//! Ready file: exists while a server accepts connections, and contains its addresses.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ struct Ready {
 /// Removes the file of a process that has ended. The file of a running process stays.
 ///
 /// # Errors
-/// The path is a device, a pipe or a link, or a file of somebody else, which nobody overwrites.
+/// The path is a device, a pipe, a link, or a file that no server wrote.
 pub(crate) fn remove_stale(path: &Path) -> Result<(), ServerError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = RealDisk.list(folder).unwrap_or_default(); // a missing folder is found by the write
@@ -38,7 +38,7 @@ pub(crate) fn remove_stale(path: &Path) -> Result<(), ServerError> {
     if is_process_alive(ready.pid) { Ok(()) } else { remove(path) }
 }
 
-/// Writes where this process accepts connections.
+/// Writes the addresses of this process.
 ///
 /// # Errors
 /// The folder is missing, or not writable.

@@ -333,7 +333,7 @@ pub(super) async fn is_moved(
         _ => return Err(outcome::refused(OPERATION, &address, &answer)),
     }
     let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer)?;
-    // At once: by its next pull the queue may be longer.
+    // Not at the next pull: the queue may be longer by then.
     let (next, exists) = (answer.pulled.next, answer.exists);
     let sent = member.state.lock().sent_to(queue, answer.pulled);
     if let Some(epoch) = sent.filter(|_| exists) {
@@ -345,8 +345,8 @@ pub(super) async fn is_moved(
 /// A member that must leave an offset that its queue has was sent to where its group was set, or to where a broker's crash left it. The
 /// former is what the broker has stored for the group.
 ///
-/// The member has gone there before, in the turn of a commit: from this question on the broker takes it for a member that knows the later
-/// topic, where an offset of the earlier one would count.
+/// The member moves there first, in the turn of a commit: after this request the broker takes the member for one that knows the later
+/// topic, where an offset of the earlier topic would count.
 async fn look_for_reset(member: &Member, queue: &MessageQueue, epoch: Epoch, sent_to: QueueOffset) {
     let stored = member.stored_offset(queue).await;
     if stored.is_ok_and(|stored| stored == Some(sent_to)) {

@@ -37,7 +37,7 @@ struct Share {
     missing: Vec<MessageQueue>,
 }
 
-/// A topic whose queues are fewer than the members, and of which this member owns none.
+/// A topic with fewer queues than members, of which this member owns no queue.
 struct Outnumbered<'a> {
     topic: &'a str,
     queues: usize,
@@ -55,7 +55,7 @@ impl Share {
     }
 }
 
-/// What the log was told of the rounds so far.
+/// State of the warnings of rebalance rounds: each problem is logged once, and its end.
 #[derive(Default)]
 struct Reports {
     failure: LogThrottle,
@@ -64,7 +64,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// Tells of topics that cannot be balanced, or of missing queues.
+    /// Logs topics that cannot be balanced, and missing queues.
     fn note_problem(&mut self, member: &Member, problem: Option<String>) {
         if let Some(problem) = problem {
             if self.failure.failed(Instant::now()) {
@@ -75,7 +75,7 @@ impl Reports {
         }
     }
 
-    /// Tells of a member that owns no queue of any topic because members outnumber queues, and of the end of that.
+    /// Logs that the member owns no queue of any topic because members outnumber queues, and the end of that.
     fn note_idle(&mut self, member: &Member, topics: Vec<Option<Outnumbered<'_>>>) {
         let outnumbered = topics.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default();
         let is_idle = !outnumbered.is_empty();

@@ -62,11 +62,11 @@ pub(crate) enum Task {
 /// Which of the queues that are kept for the user go to other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GiveUp {
-    /// Those that the user does not need any more.
+    /// Queues that the user needs no longer.
     Unneeded,
-    /// Also those whose time is over, but for queues in order whose handler runs.
+    /// Also queues past their time, except ordered ones whose handler runs.
     Overdue,
-    /// All, because the member ends.
+    /// All: the member closes.
     All,
 }
 
@@ -166,8 +166,8 @@ impl State {
         self.is_in_use(assigned) || self.user_knows_of(assigned)
     }
 
-    /// Whether no other member may have the queue, however late: in order, a handler runs with its messages. A message that waits for
-    /// another try holds nothing up.
+    /// Whether no other member may get the queue, whatever the time: an ordered handler runs with its messages. A message that waits for a
+    /// retry does not hold the queue.
     fn must_stay(&self, assigned: &Assigned) -> bool {
         self.delivery.needs_locks() && self.handlers.contains_key(&assigned.queue)
     }
@@ -561,7 +561,7 @@ impl State {
     }
 
     /// Continues where the broker sends this member, which it said in answer to a question: what a pull under way returns is dropped.
-    /// Returns the epoch that begins; `None` where the queue is not assigned, or its start is asked for anyway.
+    /// Returns the epoch that begins; `None` if the queue is not assigned, or its start is not known yet.
     pub(crate) fn sent_to(&mut self, queue: &MessageQueue, answer: Pulled) -> Option<Epoch> {
         let epoch = self.next_epoch();
         let assigned = self.queues.get_mut(queue).filter(|assigned| assigned.at.next_pull.is_some())?;

@@ -87,7 +87,7 @@ fn a_ready_file_that_cannot_be_written_stops_the_start() {
 }
 
 #[test]
-fn a_ready_file_takes_the_place_of_nothing_else() {
+fn ready_file_replaces_no_file_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let with = |ready: &Path| ServerConfig {
         ready_file: Some(ready.to_owned()),

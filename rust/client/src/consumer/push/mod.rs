@@ -101,7 +101,7 @@ impl PushConsumer {
         self.consumer.state()
     }
 
-    /// What became of the messages so far. Asks no broker, and works after a stop too.
+    /// Outcomes of the messages so far. Sends no request, and works after a stop.
     pub fn stats(&self) -> PushStats {
         self.engine.stats(self.consumer.stats().queues)
     }
