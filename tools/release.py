@@ -3,7 +3,7 @@
 
     tools/release.py VERSION           sets the version, dates the section of the changelog, builds the wheel, writes
                                        lists of public names and store fixtures, and prints the next steps
-    tools/release.py --check VERSION   fails unless the tree is prepared for this version, as the release workflow requires
+    tools/release.py --check VERSION   fails unless the tree is prepared for this version, for the release workflow
 
 A second run of the same version writes the lists and the stores again.
 """

@@ -1,4 +1,4 @@
-"""PyPI's `rocketpy`, a rocket trajectory simulator, in the environment of RocketPy: each order of installation names both."""
+"""PyPI's `rocketpy`, a rocket trajectory simulator, together with RocketPy: each order of installation names both."""
 
 import base64
 import hashlib

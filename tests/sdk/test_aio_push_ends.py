@@ -1,4 +1,4 @@
-"""Ends of an `AsyncPushConsumer`: close, cancellation, signals, loops, forks. A `PushConsumer` that is closed in the thread of a loop."""
+"""Ends of an `AsyncPushConsumer`: close, cancellation, signals, loops, forks. Closes of a `PushConsumer` in a loop."""
 
 import asyncio
 import gc
