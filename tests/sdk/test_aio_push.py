@@ -8,22 +8,11 @@ from collections import Counter
 
 import pytest
 import uvloop
+from aio_clients import pusher, until
 from pushing import Seen, committed, dead_letters, send
 
 import rocketpy
 from rocketpy.testing import fresh_name
-from waiting import wait_until
-
-PATIENCE = {"api_timeout": 60.0}
-
-
-def pusher(server, group, **options):
-    return rocketpy.AsyncPushConsumer(group, name_servers=server.name_servers, **PATIENCE, **options)
-
-
-async def until(holds, what="what the test waits for"):
-    """Waits in a thread, so that the loop serves its tasks."""
-    await asyncio.to_thread(wait_until, holds, what)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

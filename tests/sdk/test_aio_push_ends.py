@@ -6,8 +6,8 @@ import logging
 import threading
 
 import pytest
+from aio_clients import pusher, until
 from pushing import committed, send
-from test_aio_push import pusher, until
 
 import rocketpy
 from rocketpy.testing import fresh_name
