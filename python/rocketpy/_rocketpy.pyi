@@ -91,8 +91,18 @@ class Message:
     def body_view(self) -> memoryview:
         """Body as a read-only memoryview of bytes, not copied."""
     @property
-    def text(self) -> str: ...
-    def json(self) -> Any: ...
+    def text(self) -> str:
+        """The body as text in UTF-8, decoded on each access.
+
+        Raises:
+            DecodeError: The body is not UTF-8.
+        """
+    def json(self) -> Any:
+        """The value that the body holds as JSON, decoded on each call.
+
+        Raises:
+            DecodeError: The body is not JSON.
+        """
     @property
     def tag(self) -> str | None:
         """Tag by which consumers filter messages; None without one."""
@@ -152,8 +162,18 @@ class ReceivedMessage(Generic[_V_co]):
     def body_view(self) -> memoryview:
         """The body as a read-only memoryview; nothing is copied unless it was compressed."""
     @property
-    def text(self) -> str: ...
-    def json(self) -> Any: ...
+    def text(self) -> str:
+        """The body as text in UTF-8, decoded on each access.
+
+        Raises:
+            DecodeError: The body is not UTF-8.
+        """
+    def json(self) -> Any:
+        """The value that the body holds as JSON, decoded on each call. A codec also checks its type.
+
+        Raises:
+            DecodeError: The body is not JSON.
+        """
     @property
     def tag(self) -> str | None:
         """Tag by which consumers filter messages; None without one."""

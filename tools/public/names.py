@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 INTERNAL = {"admin", "aio", "base", "cli", "console", "consuming", "demo", "producing", "servers"}
 """Modules of the package that users do not import: `rocketpy` exports the public names of them."""
-RESULTS = ("rocketpy.admin", "rocketpy.consuming.consumer", "rocketpy.stats", "rocketpy.store", "rocketpy.spark")
+RESULTS = (
+    "rocketpy.admin", "rocketpy.consuming.consumer", "rocketpy.health", "rocketpy.stats", "rocketpy.store",
+    "rocketpy.spark",
+)  # fmt: skip
 """Modules whose dataclasses the package constructs: they may get new fields, so their constructors are not public."""
 SPECIAL = (
     "__aenter__", "__aexit__", "__aiter__", "__anext__", "__bool__", "__call__", "__contains__", "__enter__", "__eq__",
