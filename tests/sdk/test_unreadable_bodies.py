@@ -99,6 +99,15 @@ def by_range(server, queue):
         return readable(message for messages in reader.messages() for message in messages)
 
 
+def by_range_arrow(server, queue):
+    with rocketpy.RangeReader(queue, *WHOLE, null_unreadable_bodies=True, name_servers=server.name_server) as reader:
+        return bodies_of(reader)
+
+
+def by_store(server, queue):
+    return bodies_of(rocketpy.StoreReader(server.path).scan(TOPIC, null_unreadable_bodies=True))
+
+
 def by_lenient_store(server, queue):
     scan = rocketpy.StoreReader(server.path).scan(TOPIC, fail_on_data_loss=False)
     found = bodies_of(scan)
@@ -119,7 +128,7 @@ SKIPPING = (by_consumer, by_arrow, by_lenient_store, by_records)
 
 @pytest.mark.parametrize(
     "reader",
-    [*SKIPPING, by_handler, by_query, by_letters, by_range],
+    [*SKIPPING, by_handler, by_query, by_letters, by_range, by_range_arrow, by_store],
     ids=lambda one: one.__name__,
 )
 def test_every_reader_reads_the_other_messages(server, queue, reader):
