@@ -549,6 +549,7 @@ class RangeReader:
         batch_rows: int,
         batch_bytes: int,
         max_body_bytes: int | None,
+        null_unreadable_bodies: bool,
         **options: Unpack[ClientOptions],
     ) -> Self: ...
     def next_batch(self) -> tuple[ArrowBatch, int, list[tuple[int, int]]] | None: ...
@@ -659,6 +660,7 @@ class StoreReader:
         fail_on_data_loss: bool,
         verify: bool,
         max_body_bytes: int | None,
+        null_unreadable_bodies: bool,
     ) -> Scan: ...
 
 @type_check_only
