@@ -91,8 +91,18 @@ class Message:
     def body_view(self) -> memoryview:
         """Body as a read-only memoryview of bytes, not copied."""
     @property
-    def text(self) -> str: ...
-    def json(self) -> Any: ...
+    def text(self) -> str:
+        """The body as text in UTF-8, decoded on each access.
+
+        Raises:
+            DecodeError: The body is not UTF-8.
+        """
+    def json(self) -> Any:
+        """The value that the body holds as JSON, decoded on each call.
+
+        Raises:
+            DecodeError: The body is not JSON.
+        """
     @property
     def tag(self) -> str | None:
         """Tag by which consumers filter messages; None without one."""
@@ -152,8 +162,18 @@ class ReceivedMessage(Generic[_V_co]):
     def body_view(self) -> memoryview:
         """The body as a read-only memoryview; nothing is copied unless it was compressed."""
     @property
-    def text(self) -> str: ...
-    def json(self) -> Any: ...
+    def text(self) -> str:
+        """The body as text in UTF-8, decoded on each access.
+
+        Raises:
+            DecodeError: The body is not UTF-8.
+        """
+    def json(self) -> Any:
+        """The value that the body holds as JSON, decoded on each call. A codec also checks its type.
+
+        Raises:
+            DecodeError: The body is not JSON.
+        """
     @property
     def tag(self) -> str | None:
         """Tag by which consumers filter messages; None without one."""
@@ -529,6 +549,7 @@ class RangeReader:
         batch_rows: int,
         batch_bytes: int,
         max_body_bytes: int | None,
+        null_unreadable_bodies: bool,
         **options: Unpack[ClientOptions],
     ) -> Self: ...
     def next_batch(self) -> tuple[ArrowBatch, int, list[tuple[int, int]]] | None: ...
@@ -639,6 +660,7 @@ class StoreReader:
         fail_on_data_loss: bool,
         verify: bool,
         max_body_bytes: int | None,
+        null_unreadable_bodies: bool,
     ) -> Scan: ...
 
 @type_check_only

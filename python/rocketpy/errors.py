@@ -194,6 +194,10 @@ class DamagedDataError(RocketPyError):
     """Stored or received bytes do not match their checksum, length or compression."""
 
 
+UNREADABLE_BODY = (DamagedDataError, MessageTooLargeError)
+"""Errors of a body that does not decompress, or that exceeds its maximum size."""
+
+
 class ServerError(RocketPyError):
     """A server could not start, run, or stop in order."""
 

@@ -111,6 +111,7 @@ class PatientServer(rocketpy.Server):
         """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
+        options.setdefault("attempt_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
 
     def consumer(

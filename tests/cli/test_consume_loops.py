@@ -8,7 +8,7 @@ import pytest
 
 from rocketpy import MessageQueue, OffsetError
 from rocketpy.cli import consume
-from rocketpy.cli.consume import Output
+from rocketpy.cli.message_output import Output, Writer
 from rocketpy.console.exits import CommandError, ExitCode
 
 READ, UNREAD = MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0)
@@ -55,13 +55,13 @@ class Member:
 
 def test_member_without_an_answer_for_a_queue_ends_with_an_error_that_names_it(seconds, capsysbinary):
     with pytest.raises(CommandError, match=f"no broker of the queues answered within 60 s: {UNREAD}$") as raised:
-        consume.consume_as_member(Member(answers_at=None), False, None, Output.TEXT)
+        consume.consume_as_member(Member(answers_at=None), None, Writer(Output.TEXT), False, None)
     assert raised.value.code == ExitCode.UNAVAILABLE
     assert capsysbinary.readouterr().out == b"read\n"
 
 
 def test_member_waits_for_the_first_answer_for_each_queue(seconds, capsysbinary):
-    consume.consume_as_member(Member(answers_at=10), False, None, Output.TEXT)
+    consume.consume_as_member(Member(answers_at=10), None, Writer(Output.TEXT), False, None)
     assert capsysbinary.readouterr().out == b"read\nlate\n"
 
 

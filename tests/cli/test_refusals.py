@@ -92,7 +92,7 @@ def test_every_way_to_read_takes_a_limit_for_bodies(serve, command, tmp_path):
     body = b"y" * (20 << 20)
     with Producer("p", name_servers=server.name_server, max_message_size=32 << 20, send_timeout=60) as producer:
         queue = producer.send(Message("t", body)).queue
-    assert "max_body_bytes" in command("consume", "t", name_server=server.name_server, code=2).stderr
+    assert "--max-body-bytes" in command("consume", "t", name_server=server.name_server, code=11).stderr
     wide = ["--max-body-bytes", str(20 << 20)]
     for arguments in ([], ["--group", "g"]):
         assert command("consume", "t", *wide, *arguments, name_server=server.name_server).stdout == body.decode() + "\n"

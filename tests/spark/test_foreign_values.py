@@ -1,8 +1,6 @@
 """Foreign values (`foreign.py`) before Spark, every command and every job: all read the same, and nothing stops."""
 
-import contextlib
 import datetime
-import io
 import json
 import os
 import subprocess
@@ -17,6 +15,7 @@ from wire import give_up
 import rocketpy
 import rocketpy.store
 import spark_jobs
+from commands import command
 from foreign import (
     COLUMNS,
     READ,
@@ -35,7 +34,6 @@ from foreign import (
     send_foreign,
 )
 from rocketpy.base.arrow import pyarrow_batch
-from rocketpy.cli.app import run
 from rocketpy.spark import audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
 from rocketpy.spark.archive.job import ArchiveFormat, ArchiveJob, ArchiveOptions
 from waiting import wait_for_files
@@ -121,18 +119,6 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_reads_foreign_values_the_same(server, spark, reader):
     assert_read(READERS[reader](server, spark), EXPECTED)
-
-
-def command(*arguments: object) -> tuple[int, str, str]:
-    """Runs a command; returns its exit code and its output, whose bodies may be any bytes."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([str(argument) for argument in arguments])
-    printed = []
-    for stream in (out, err):
-        stream.flush()
-        printed.append(stream.buffer.getvalue().decode(errors="replace"))  # type: ignore[attr-defined]
-    return code, *printed
 
 
 COMMANDS = {

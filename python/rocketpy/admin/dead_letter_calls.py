@@ -20,7 +20,7 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import DamagedDataError, InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import UNREADABLE_BODY, InvalidArgumentError, RocketPyError, TopicNotFoundError
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class DeadLetterCalls(ABC):
                         continue
                     try:
                         copy = letter.again(topic)
-                    except DamagedDataError as error:  # the body does not decompress, which no retry changes
+                    except UNREADABLE_BODY as error:  # the body does not decompress, which no retry changes
                         yield Resent(letter, topic, None, error)
                         continue
                     await self._pause(pace.next())

@@ -96,6 +96,7 @@ class DeadLetter:
 
         Raises:
             DamagedDataError: The body does not decompress.
+            MessageTooLargeError: The decompressed body exceeds its maximum size.
         """
         message = self.message
         return copy_of(

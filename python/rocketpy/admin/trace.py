@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.base.instant import EPOCH, datetime_of
-from rocketpy.errors import DamagedDataError, TopicNotFoundError
+from rocketpy.errors import UNREADABLE_BODY, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -130,7 +130,7 @@ def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
     for message in found:
         try:
             records = _rocketpy.trace_records(message.body)
-        except DamagedDataError:  # stored by another client: hides no other record
+        except UNREADABLE_BODY:  # stored by another client: hides no other record
             continue
         for record in records:
             if record["msg_id"] != msg_id:

@@ -1,17 +1,13 @@
 """`rocketpy consume`: messages to standard output, as text or JSON lines."""
 
-import base64
 import functools
 import heapq
-import json
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -30,12 +26,12 @@ from rocketpy import (
 )
 from rocketpy.base.clock import monotonic
 from rocketpy.base.names import is_system_topic
-from rocketpy.base.text import printable
+from rocketpy.cli.message_output import Output, Writer, notice
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.terminal import shown
+from rocketpy.errors import UNREADABLE_BODY
 
 FOLLOW_SECONDS = 0.2
 """Interval at which --follow without a group checks for newer messages."""
@@ -47,16 +43,12 @@ SILENCE_SECONDS = 60.0
 """Time without an answer from any broker after which a group without --follow ends with an error."""
 JOIN_SECONDS = 60.0
 """Time after which a member ends that has no queue, or no answer of the broker of a queue."""
-BODY_SHOWN = 200
-"""Characters of a body that a table shows."""
 RETRYING = "retrying until the servers are available"
-
-
-class Output(StrEnum):
-    """Output form of a message."""
-
-    TEXT = "text"
-    JSON = "json"
+DAMAGE_HINT = (
+    "stop the broker: `rocketpy store verify` shows the damage of its store, and `rocketpy store repair` repairs it; "
+    "`--from TIME` without a group, or `rocketpy group reset`, continues after this message"
+)
+"""Hint for a damaged record. A command cannot seek."""
 
 
 def consume(
@@ -88,12 +80,14 @@ def consume(
     """Print messages in the order in which they were stored.
 
     Without --follow, stops at the ends that the queues had at the start. Without --group, joins no group and commits
-    nothing. With --group, each queue keeps its order, but queues are not merged.
+    nothing. With --group, each queue keeps its order, but queues are not merged. A body that does not decompress is
+    null in JSON. Text leaves it out, and the command ends with exit code 11.
     """
     begin = start_of(start or "earliest", "--from")
     hint = None  # of a topic that brokers create: the error has one
     if not is_system_topic(topic):
         hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {shlex.quote(topic)}` creates it"
+    read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server, **WAITING)
     if group is not None:
         with existing(topic, name_server, hint):
             with Admin(name_servers=name_server, **WAITING) as admin:
@@ -110,16 +104,24 @@ def consume(
                 name_servers=name_server,
                 **WAITING,
             )
-        consume_as_member(consumer, follow, count, form)
+        with undamaged(), Writer(form) as writer:
+            consume_as_member(consumer, read, writer, follow, count)
         return
     with Admin(name_servers=name_server, **WAITING) as admin:
         with existing(topic, name_server, hint):
             queues = readable_queues(admin, topic)
         positions = {queue: offset_at(admin, queue, begin) for queue in queues}
-        read = functools.partial(
-            RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server, **WAITING
-        )
-        write(read_on(admin, topic, positions, read, follow), form, count)
+        with undamaged(), Writer(form) as writer:
+            writer.write(read_on(admin, topic, positions, read, follow), count)
+
+
+@contextmanager
+def undamaged() -> Generator[None]:
+    """Gives the error of a damaged record a hint that leads out."""
+    try:
+        yield
+    except DamagedDataError as error:
+        raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
 
 
 def readable_queues(admin: Admin, topic: str) -> list[MessageQueue]:
@@ -274,11 +276,6 @@ def tell_of_return() -> None:
     notice("available again")
 
 
-def notice(text: str) -> None:
-    """Prints a line on standard error."""
-    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
-
-
 def read_new(
     admin: Admin, positions: dict[MessageQueue, int], read: Callable[..., RangeReader]
 ) -> Iterator[ReceivedMessage]:
@@ -307,7 +304,9 @@ def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
         yield from messages
 
 
-def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
+def consume_as_member(
+    consumer: Consumer, read: Callable[..., RangeReader], writer: "Writer", follow: bool, count: int | None
+) -> None:
     """Reads as a member of a group and commits printed messages.
 
     With --follow, reading continues, with a notice, when the server or a deleted topic is available again.
@@ -318,7 +317,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
         last = complete = monotonic()
         while left != 0:
             try:
-                batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
+                batch = poll(consumer, read, POLL_MESSAGES if left is None else min(left, POLL_MESSAGES))
             except TopicNotFoundError as error:
                 if not follow:
                     raise
@@ -330,7 +329,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                 away = tell_of_contact(consumer.state(), away)
                 is_missing = is_missing and not tell_of_messages(batch)
             if batch:
-                printed = write(batch, form)
+                printed = writer.write(batch)
                 left = None if left is None else left - printed
                 is_behind = True
                 last = monotonic()
@@ -349,6 +348,33 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                         check_all_read(consumer, unread, is_idle=not positions)
                         return
                     last = monotonic()
+
+
+def poll(consumer: Consumer, read: Callable[..., RangeReader], most: int) -> list[ReceivedMessage]:
+    """Polls. A message whose body does not decompress is returned too, so that it does not block its queue for ever."""
+    try:
+        return consumer.poll(most, POLL_SECONDS)
+    except UNREADABLE_BODY:
+        for queue, offset in consumer.positions().items():
+            message = unreadable_at(queue, offset, read)
+            if message is not None:
+                consumer.seek(queue, offset + 1)
+                return [message]
+        raise
+
+
+def unreadable_at(queue: MessageQueue, offset: int, read: Callable[..., RangeReader]) -> ReceivedMessage | None:
+    """Returns the message at an offset if its body does not decompress."""
+    with read(queue, offset, offset + 1, tags="*") as reader:
+        try:
+            message = next(one_by_one(reader), None)
+        except OffsetError:  # the queue ends there
+            return None
+    try:
+        _ = message and message.body
+    except UNREADABLE_BODY:
+        return message
+    return None
 
 
 def check_all_read(consumer: Consumer, unread: list[MessageQueue], *, is_idle: bool) -> None:
@@ -393,69 +419,3 @@ def commit(consumer: Consumer, *, later: bool) -> bool:
             raise
         return False
     return True
-
-
-def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int | None = None) -> int:
-    """Writes messages to standard output, flushes at each None, and returns the number of messages."""
-    written = 0
-    for message in messages:
-        if message is None:
-            sys.stdout.buffer.flush()
-            continue
-        line = shown(message.body) if form == Output.TEXT else json.dumps(as_json(message)).encode()
-        sys.stdout.buffer.write(line + b"\n")
-        written += 1
-        if written == limit:
-            break
-    sys.stdout.buffer.flush()
-    return written
-
-
-def times_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns both times as text, or null for a number that is not a time; and both as stored, in milliseconds."""
-    times = {"born_at": message.born_at, "stored_at": message.stored_at}
-    facts: dict[str, Any] = {name: None if at is None else at.isoformat() for name, at in times.items()}
-    return {**facts, "born_at_ms": message.born_at_ms, "stored_at_ms": message.stored_at_ms}
-
-
-def as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message. A body that is not UTF-8 is in `body_base64` instead of `body`."""
-    body = message.body
-    try:
-        return fields_of(message) | {"body": body.decode()}
-    except UnicodeDecodeError:
-        return fields_of(message) | {"body_base64": base64.b64encode(body).decode()}
-
-
-def as_json_or_damaged(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message. A body that does not decompress is null, and `body_error` has the error."""
-    try:
-        return as_json(message)
-    except DamagedDataError as error:
-        return fields_of(message) | {"body": None, "body_error": str(error)}
-
-
-def text_or_damaged(message: ReceivedMessage) -> str:
-    """Returns the beginning of the body for a table, or the error of a body that does not decompress."""
-    try:
-        body = message.body.decode(errors="replace")
-    except DamagedDataError as error:
-        return f"({error})"
-    return body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "..."
-
-
-def fields_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message except the body."""
-    return {
-        "topic": message.topic,
-        "broker_name": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "order_key": message.order_key,
-        "properties": message.properties,
-        **times_of(message),
-        "reconsume_times": message.reconsume_times,
-    }

@@ -11,14 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, DamagedDataError, InvalidArgumentError, Message, TopicNotFoundError
+from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
-from rocketpy.cli.consume import as_json_or_damaged as facts_of
-from rocketpy.cli.consume import text_or_damaged
+from rocketpy.cli.message_output import as_json_or_damaged as facts_of
+from rocketpy.cli.message_output import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
+from rocketpy.errors import UNREADABLE_BODY
 
 
 def group_of(given: str) -> str:
@@ -169,7 +170,7 @@ def damage_of(letter: DeadLetter) -> str | None:
     """Returns the error of a body that does not decompress; None if it does."""
     try:
         _ = letter.message.body
-    except DamagedDataError as error:
+    except UNREADABLE_BODY as error:
         return str(error)
     return None
 

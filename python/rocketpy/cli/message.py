@@ -8,8 +8,8 @@ from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
 from rocketpy.base.text import printable
-from rocketpy.cli.consume import as_json_or_damaged as facts_of
-from rocketpy.cli.consume import text_or_damaged
+from rocketpy.cli.message_output import as_json_or_damaged as facts_of
+from rocketpy.cli.message_output import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode

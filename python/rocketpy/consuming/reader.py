@@ -39,6 +39,8 @@ class RangeReader(Closing):
         batch_bytes: Size of bodies and properties, in bytes, at which a batch is full; at most 512 MiB.
         max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
             times the stored size.
+        null_unreadable_bodies: Whether a body that does not decompress within the limit is null in a batch; otherwise
+            it is an error.
         name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
             `NAMESRV_ADDR`.
         options: Keyword options, declared in `rocketpy.config.ClientOptions`.
@@ -71,6 +73,7 @@ class RangeReader(Closing):
         batch_rows: int = 8192,
         batch_bytes: int = 1 << 20,
         max_body_bytes: int | None = None,
+        null_unreadable_bodies: bool = False,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -89,6 +92,7 @@ class RangeReader(Closing):
             batch_rows,
             batch_bytes,
             max_body_bytes,
+            null_unreadable_bodies,
             **options,
         )
         self._opened()

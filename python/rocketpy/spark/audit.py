@@ -63,6 +63,10 @@ OtherTopics = Annotated[
 ]
 
 
+LENIENT = {"fail_on_data_loss": False, "null_unreadable_bodies": True}
+"""Options of the data source: damage is left out, and a body that does not decompress is null."""
+
+
 def run(
     spark: "SparkSession",
     source: dict[str, object],
@@ -91,7 +95,7 @@ def run(
         InvalidArgumentError: The journal has no ids.
     """
     # What cannot be read is a gap. The other questions are about what can be read.
-    lenient = {**source, "fail_on_data_loss": False}
+    lenient = {**source, **LENIENT}
     done: list[Check] = []
     with job.caches() as keep:
         if Question.GAPS in questions:
@@ -105,7 +109,7 @@ def run(
                 done += checks.check_order(spark, lenient, keep)
         if against is not None:
             with job.progress(spark, "the other store"):
-                done += checks.check_against(spark, lenient, {**against, "fail_on_data_loss": False}, by, keep)
+                done += checks.check_against(spark, lenient, {**against, **LENIENT}, by, keep)
         if journal is not None:
             with job.progress(spark, "the journal"):
                 done += checks.check_journal(spark, lenient, journal, keep)

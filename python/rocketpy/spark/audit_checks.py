@@ -427,15 +427,21 @@ def _agree(names: Sequence[str], listed: str, stored: str) -> Column:
 
 
 def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *, with_hash: bool = False) -> DataFrame:
-    """Columns topic, id, place and, with `with_hash`, hash (of the body); a message for each of its keys."""
+    """Columns topic, id, place and, with `with_hash`, hash (of the body); a message for each of its keys.
+
+    A body that does not decompress is compared as stored, by its checksum.
+    """
     from pyspark.sql import functions as sql
 
     needed = {"id": ["properties", "msg_id"], "msg_id": ["msg_id"], "keys": ["keys"], "body": ["body"], "place": []}
     columns = [*PLACE_COLUMNS, *needed.get(key, ["properties"])]
     if with_hash and "body" not in columns:
         columns.append("body")
+    if with_hash:
+        columns.append("body_crc")
     identity = identity_of(key)
-    hashed = [sql.xxhash64("body").alias("hash")] if with_hash else []
+    hash_of_body = sql.when(sql.isnull("body"), sql.xxhash64("body_crc")).otherwise(sql.xxhash64("body"))
+    hashed = [hash_of_body.alias("hash")] if with_hash else []
     place = sql.concat_ws(
         ":",
         sql.concat_ws("#", sql.concat_ws("@", "topic", "broker_name"), sql.col("queue_id")),

@@ -82,12 +82,12 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
 
     Returns:
         Columns group, origin_topic, reason, error_type, error, tag, keys, tries, died_at, age_hours, msg_id, properties
-        and body.
+        and body, which is null if it does not decompress.
     """
     from pyspark.sql import functions as sql
 
     properties = sql.col("properties")
-    letters = scan(spark, columns=COLUMNS, **source).select(
+    letters = scan(spark, columns=COLUMNS, null_unreadable_bodies=True, **source).select(
         sql.substring("topic", len(PREFIX) + 1, 1 << 16).alias("group"),
         sql.coalesce(properties["DLQ_ORIGIN_TOPIC"], properties["RETRY_TOPIC"]).alias("origin_topic"),
         properties["DLQ_REASON"].alias("reason"),
@@ -145,6 +145,7 @@ def triage(
             sql.max("died_at").alias("newest_at"),
             sql.max("tries").alias("most_tries"),
             sql.max_by("error", "died_at").alias("newest_error"),
+            sql.count_if(sql.isnull("body")).alias("unreadable_bodies"),
             *ages,
         )
         .orderBy(sql.desc("messages"), *KIND)
@@ -157,7 +158,7 @@ def triage(
         job.save(known.drop("age_hours"), out, "dead_letters")
     known.unpersist()
     for row in samples:
-        row["body"] = bytes(row["body"])[:BODY_SHOWN]
+        row["body"] = None if row["body"] is None else bytes(row["body"])[:BODY_SHOWN]
     return rows, samples
 
 
@@ -355,6 +356,7 @@ def dlq_triage(
             drawn(lambda: draw_kinds(kinds, folder / "dead_letters.png"))
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
     show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
+    job.warn_unreadable(sum(row["unreadable_bodies"] for row in kinds), "null; `rocketpy dlq show` shows each error")
     if counts is not None:
         output.check_rejected("dead letter", counts["rejections"], counts["rejected"])
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tempfile
 import threading
 import uuid
@@ -284,6 +285,18 @@ def say(line: str) -> None:
     """
     if not IS_SUBMITTED:
         output.STDERR.print(line, markup=False, highlight=False)
+
+
+def warn_unreadable(count: int, outcome: str) -> None:
+    """Reports on standard error how many bodies do not decompress, also under spark-submit.
+
+    Args:
+        count: Number of bodies; nothing is reported for 0.
+        outcome: Treatment of their messages.
+    """
+    if count:
+        bodies = "1 body does" if count == 1 else f"{count:,} bodies do"
+        print(f"warning: {bodies} not decompress: {outcome}", file=sys.stderr)
 
 
 def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:

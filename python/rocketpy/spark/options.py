@@ -95,6 +95,8 @@ class ReadOptions:
             network always compare it.
         max_body_bytes: Maximum size of a decompressed body; None for 64 MiB, and above 16 MiB at most a hundred times
             the stored size.
+        null_unreadable_bodies: Whether a body that does not decompress within the limit is null; else its message is
+            damaged.
         retry_timeout: Time for which a read over the network, or a stream, is retried while no broker answers, seconds.
         client: Options of the clients, as `rocketpy.config.ClientOptions`.
         max_offsets_per_trigger: Maximum number of messages per batch of a stream; None for no limit.
@@ -121,6 +123,7 @@ class ReadOptions:
     commit_log_path: str | None = None
     verify: bool = True
     max_body_bytes: int | None = None
+    null_unreadable_bodies: bool = False
     default_start: int = EARLIEST
     starting_group: str | None = None
     topic_pattern: str | None = None
@@ -164,6 +167,7 @@ OPTION_NAMES = (
     "commit_log_path",
     "verify",
     "max_body_bytes",
+    "null_unreadable_bodies",
     "starting_group",
     "retry_timeout",
     "max_offsets_per_trigger",
@@ -254,6 +258,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         commit_log_path=_absolute(given.get("commit_log_path")),
         verify=boolean_of(given, "verify", default=True),
         max_body_bytes=_size(given, "max_body_bytes", 0) or None,
+        null_unreadable_bodies=boolean_of(given, "null_unreadable_bodies", default=False),
         default_start=default_start,
         starting_group=given.get("starting_group"),
         retry_timeout=_duration(given, "retry_timeout", DEFAULT_RETRY_SECONDS),

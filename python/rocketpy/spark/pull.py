@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, TypedDict
 
-from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
+from rocketpy.errors import UNREADABLE_BODY, DamagedDataError, OffsetError, RocketPyError
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.patience import Patience, again, logger
 
@@ -43,6 +43,7 @@ def read_part(
     Raises:
         OffsetError: Messages are gone, and data loss is an error.
         DamagedDataError: The same for damage.
+        MessageTooLargeError: The same for a body above its maximum size.
         RocketPyError: No broker answered for `retry_timeout`.
     """
     output: _Output = {"groupings": groupings, "batch_rows": SUMMED_MESSAGES} if groupings else {"columns": columns}
@@ -77,6 +78,23 @@ def log_loss(queue: str, start: int, end: int, reason: str) -> None:
     logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
 
 
+def null_bodies(batch: pa.RecordBatch) -> int:
+    """Number of messages in a batch whose body does not decompress."""
+    place = batch.schema.get_field_index("body")
+    return 0 if place < 0 else batch.column(place).null_count
+
+
+def log_null_bodies(source: str, count: int) -> None:
+    """Logs the number of bodies that are null.
+
+    Args:
+        source: Name of the queue or of the store.
+        count: Number of bodies; nothing is logged for 0.
+    """
+    if count:
+        logger.warning("%d bodies of %s do not decompress and are null", count, source)
+
+
 class _Place:
     """Progress of a part."""
 
@@ -90,6 +108,7 @@ class _Place:
         self._patience = Patience(options.retry_timeout)
         self._lost: tuple[int, int, str] | None = None
         """Messages that were left out and not told of yet, and why the first of them was."""
+        self._unreadable = 0
 
     def read_to(self, end: int) -> Iterator[pa.RecordBatch]:
         """Continues reading up to `end`, with retries after connection failures.
@@ -118,7 +137,7 @@ class _Place:
         try:
             yield from self.read_to(end)
             self.window = min(2 * self.window, LARGEST_WINDOW)
-        except (OffsetError, DamagedDataError) as error:
+        except (OffsetError, *UNREADABLE_BODY) as error:
             if isinstance(error, OffsetError) and self._go_to_bounds():
                 return
             if self.window > 1:
@@ -127,10 +146,12 @@ class _Place:
                 self._leave_out(self.at + 1, str(error))
 
     def tell_loss(self) -> None:
-        """Logs the messages skipped since the last call."""
+        """Logs the messages skipped since the last call, and the number of null bodies."""
         if self._lost is not None:
             log_loss(str(self._queue), *self._lost)
             self._lost = None
+        log_null_bodies(str(self._queue), self._unreadable)
+        self._unreadable = 0
 
     def _batches(self, end: int) -> Iterator[pa.RecordBatch]:
         from rocketpy.base.arrow import pyarrow_batch
@@ -143,6 +164,7 @@ class _Place:
             end,
             tags=self._options.tags,
             max_body_bytes=self._options.max_body_bytes,
+            null_unreadable_bodies=self._options.null_unreadable_bodies,
             name_servers=self._options.name_servers,
             **self._output,
             **client_options(self._options),
@@ -151,7 +173,9 @@ class _Place:
                 for start, end_of_gap in reader.gaps:
                     self._check_whole(start, end_of_gap)
                 self.at = reader.next_offset
-                yield pyarrow_batch(native)
+                batch = pyarrow_batch(native)
+                self._unreadable += null_bodies(batch)
+                yield batch
 
     def _check_whole(self, start: int, end: int) -> None:
         """Messages that the broker passed over without a filter are gone."""

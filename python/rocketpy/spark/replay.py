@@ -18,7 +18,7 @@ from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.config import PATIENT_SENDS, ProducerOptions
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.errors import InvalidArgumentError, MessageTooLargeError, PartlySentError, RocketPyError
+from rocketpy.errors import DamagedDataError, InvalidArgumentError, MessageTooLargeError, PartlySentError, RocketPyError
 from rocketpy.producing.copies import COPY_LIMITS, copy_of, is_rejected
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan
@@ -49,8 +49,12 @@ RECEIPTS = {
 }
 """Columns of a replay's receipts: new and old position of each message. `audit --journal` reads them.
 
-A message that the broker can never accept has no new position, and the reason in `rejected`.
+A message that the broker can never accept, or whose body does not decompress, has no new position, and the reason in
+`rejected`.
 """
+
+UNREADABLE = "the body does not decompress within 64 MiB, and above 16 MiB within 100 times its stored size"
+"""Reason why a message without a readable body is rejected."""
 
 MESSAGES_AT_ONCE = 1000
 """Messages per call of `send_many`, which makes about one request per queue."""
@@ -124,12 +128,12 @@ def run(
 
     Returns:
         Messages and bytes (of bodies) that were acknowledged; and `rejected`, the number of messages that the broker
-        can never accept, with the first of them by name in `rejections`.
+        can never accept or whose body does not decompress, with the first of them by name in `rejections`.
 
     Raises:
         PythonException: A task could not send. Messages acknowledged before are stored.
     """
-    messages = scan(spark, columns=COLUMNS, **source)
+    messages = scan(spark, columns=COLUMNS, null_unreadable_bodies=True, **source)
     if where is not None:
         messages = messages.where(where)
     if in_order:
@@ -240,11 +244,15 @@ def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> 
 
 
 def _outcomes(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> "Sequence[Receipt | RocketPyError]":
-    """Receipt of each message, or the reason why the broker can never accept it.
+    """Receipt of each message, or the reason why it can never be sent.
 
     Raises:
         PartlySentError: Other messages were not acknowledged.
     """
+    readable = [row for row in rows if row["body"] is not None]
+    if len(readable) < len(rows):
+        sent = iter(_outcomes(producer, readable, topic) if readable else ())
+        return [DamagedDataError(UNREADABLE) if row["body"] is None else next(sent) for row in rows]
     messages = [message_of(row, topic or row["topic"]) for row in rows]
     try:
         return producer.send_many(messages)

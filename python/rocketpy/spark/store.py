@@ -10,7 +10,7 @@ from rocketpy.base.names import application_topics
 from rocketpy.spark.identity import check_store
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
-from rocketpy.spark.pull import log_loss
+from rocketpy.spark.pull import log_loss, log_null_bodies, null_bodies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -162,9 +162,14 @@ def read_store(
         fail_on_data_loss=options.fail_on_data_loss,
         verify=options.verify,
         max_body_bytes=options.max_body_bytes,
+        null_unreadable_bodies=options.null_unreadable_bodies,
     )
-    for batch in scan:
-        yield pyarrow_batch(batch)
+    unreadable = 0
+    for native in scan:
+        batch = pyarrow_batch(native)
+        unreadable += null_bodies(batch)
+        yield batch
+    log_null_bodies(options.path or "", unreadable)
     for lost in scan.lost:
         log_loss(f"{lost.topic}#{lost.queue_id}", lost.start, lost.end, lost.reason)
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -38,6 +39,8 @@ RECORDS = {
     "retries": "int",
 }
 """Columns read from each trace record: see `rocketpy.admin.trace`."""
+UNREADABLE = "unreadable"
+"""Step of a row that counts trace messages whose body does not decompress."""
 TIMES = "measure, topic, `group`, ms, is_failed, is_repeated"
 
 TopicsOrNone = Annotated[
@@ -76,15 +79,19 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Reads trace messages, in a worker.
 
     Args:
-        batch: Batch with a column `body`.
+        batch: Batch with a column `body`, null where it does not decompress.
 
     Returns:
-        The columns of `RECORDS`.
+        The columns of `RECORDS`. A row with the step `UNREADABLE` counts the null bodies in `cost_ms`.
     """
-    records = [record for body in batch.column("body").to_pylist() for record in _rocketpy.trace_records(body)]
+    bodies = batch.column("body")
+    records = [record for body in bodies.drop_null().to_pylist() for record in _rocketpy.trace_records(body)]
     # Any client writes traces: a number that is not a time is unknown, and no difference overflows.
     times = [record["at_ms"] if record["at_ms"] in CALENDAR_MS else None for record in records]
-    return batch_of([{**record, "at_ms": at_ms} for record, at_ms in zip(records, times, strict=True)], RECORDS)
+    rows = [{**record, "at_ms": at_ms} for record, at_ms in zip(records, times, strict=True)]
+    if bodies.null_count:  # the id keeps equal counts of two batches apart
+        rows.append(dict.fromkeys(RECORDS) | {"step": UNREADABLE, "msg_id": uuid4().hex, "cost_ms": bodies.null_count})
+    return batch_of(rows, RECORDS)
 
 
 def traced_times(
@@ -107,7 +114,13 @@ def traced_times(
     """
     from pyspark.sql import functions as sql
 
-    records = keep(map_batches(spark, trace_records, ddl_of(RECORDS), columns=["body"], **source).distinct())
+    records = keep(
+        map_batches(
+            spark, trace_records, ddl_of(RECORDS), columns=["body"], null_unreadable_bodies=True, **source
+        ).distinct()
+    )
+    unreadable = records.where(sql.col("step") == UNREADABLE).agg(sql.sum("cost_ms")).collect()[0][0]
+    job.warn_unreadable(unreadable or 0, "these traces are left out")
     sends = records.where("step = 'sent'").select(
         "msg_id", "topic", "group", sql.col("at_ms").alias("sent_at_ms"), "cost_ms", "success"
     )

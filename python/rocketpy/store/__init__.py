@@ -306,6 +306,7 @@ class StoreReader:
         fail_on_data_loss: bool = True,
         verify: bool = True,
         max_body_bytes: int | None = None,
+        null_unreadable_bodies: bool = False,
     ) -> Scan:
         """Reads messages into Arrow record batches.
 
@@ -331,6 +332,8 @@ class StoreReader:
                 damaged body is returned as if it were intact.
             max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
                 times the stored size.
+            null_unreadable_bodies: Whether a body that does not decompress within the limit is null; otherwise its
+                message counts as damaged.
 
         Returns:
             Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
@@ -361,6 +364,7 @@ class StoreReader:
             fail_on_data_loss,
             verify,
             max_body_bytes,
+            null_unreadable_bodies,
         )
 
     def __repr__(self) -> str:

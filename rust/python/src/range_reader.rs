@@ -74,7 +74,7 @@ impl Drop for Running {
 #[pymethods]
 impl PyRangeReader {
     #[new]
-    #[pyo3(signature = (name_servers, queue, start, end, tags, columns, groupings, batch_rows, batch_bytes, max_body_bytes, **options))]
+    #[pyo3(signature = (name_servers, queue, start, end, tags, columns, groupings, batch_rows, batch_bytes, max_body_bytes, null_unreadable_bodies, **options))]
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn new(
         py: Python<'_>,
@@ -88,6 +88,7 @@ impl PyRangeReader {
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
         max_body_bytes: Option<&Bound<'_, PyAny>>,
+        null_unreadable_bodies: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (start, end) = (offset(start)?, offset(end)?);
@@ -98,8 +99,10 @@ impl PyRangeReader {
         let limits = arrow::limits(batch_rows, batch_bytes)?;
         let groupings = arrow::groupings(groupings)?;
         let output = if groupings.is_empty() {
-            let builder = RecordBatchBuilder::new(arrow::columns(columns)?, limits);
-            Output::Rows(Box::new(builder.with_body_limits(body_limits)))
+            let builder = RecordBatchBuilder::new(arrow::columns(columns)?, limits)
+                .with_body_limits(body_limits)
+                .with_null_unreadable_bodies(null_unreadable_bodies);
+            Output::Rows(Box::new(builder))
         } else {
             Output::Sums(Sums::new(groupings, limits.rows))
         };

@@ -117,6 +117,7 @@ impl PyStoreReader {
         fail_on_data_loss: bool,
         verify: bool,
         max_body_bytes: Option<&Bound<'_, PyAny>>,
+        null_unreadable_bodies: bool,
     ) -> PyResult<Scan> {
         let options = StoreScanOptions {
             columns: arrow::columns(columns)?,
@@ -127,6 +128,7 @@ impl PyStoreReader {
             fail_on_data_loss,
             verify,
             body_limits: body_limits(max_body_bytes)?,
+            null_unreadable_bodies,
         };
         let ranges = ranges.into_iter().map(QueueRange::into_range).collect();
         let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;

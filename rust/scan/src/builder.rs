@@ -59,6 +59,8 @@ pub struct RecordBatchBuilder {
     schema: SchemaRef,
     limits: BatchLimits,
     decompress: DecompressLimits,
+    /// Whether a body that does not decompress is null, not an error.
+    null_unreadable_bodies: bool,
     rows: Rows,
 }
 
@@ -68,7 +70,7 @@ impl RecordBatchBuilder {
     pub fn new(columns: Columns, limits: BatchLimits) -> Self {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let rows = Rows::new(&columns, limits);
-        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
+        Self::of(columns, schema, limits, rows)
     }
 
     /// Makes an empty builder for one batch whose size is known: `rows` records with `body_bytes` of bodies. Memory is taken
@@ -78,7 +80,7 @@ impl RecordBatchBuilder {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::default());
-        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
+        Self::of(columns, schema, limits, rows)
     }
 
     /// As [`with_room`](Self::with_room), in the memory of an earlier batch of the same columns as far as nobody reads that any
@@ -94,7 +96,12 @@ impl RecordBatchBuilder {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::new(&columns, spent));
-        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
+        Self::of(columns, schema, limits, rows)
+    }
+
+    const fn of(columns: Columns, schema: SchemaRef, limits: BatchLimits, rows: Rows) -> Self {
+        let decompress = DecompressLimits::MESSAGE;
+        Self { columns, schema, limits, decompress, null_unreadable_bodies: false, rows }
     }
 
     /// The same, with other limits for bodies that are decompressed. More than 512 MiB counts as that.
@@ -102,6 +109,13 @@ impl RecordBatchBuilder {
     pub fn with_body_limits(mut self, limits: DecompressLimits) -> Self {
         self.decompress =
             DecompressLimits { max_bytes: limits.max_bytes.min(BatchLimits::MOST_BYTES), ..limits };
+        self
+    }
+
+    /// The same, where a body that does not decompress within the limits is null if `is_null`, and else an error.
+    #[must_use]
+    pub const fn with_null_unreadable_bodies(mut self, is_null: bool) -> Self {
+        self.null_unreadable_bodies = is_null;
         self
     }
 
@@ -134,7 +148,7 @@ impl RecordBatchBuilder {
     /// Appends one record as a row.
     ///
     /// # Errors
-    /// [`ScanError::Body`] when the body is wanted and does not decompress. No row is appended then.
+    /// [`ScanError::Body`] when the body is wanted and does not decompress, unless it is to be null. No row is appended then.
     pub fn push(&mut self, record: &RecordView<'_>, broker_name: Option<&str>) -> Result<(), ScanError> {
         let body = if self.columns.has(Column::Body) {
             let failed = |error: CompressionError| ScanError::Body {
@@ -148,7 +162,10 @@ impl RecordBatchBuilder {
                 },
                 reason: error.to_string(),
             };
-            Some(record.plain_body(&self.decompress).map_err(failed)?)
+            match record.plain_body(&self.decompress) {
+                Err(_) if self.null_unreadable_bodies => None,
+                body => Some(body.map_err(failed)?),
+            }
         } else {
             None
         };

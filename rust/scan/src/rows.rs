@@ -106,7 +106,7 @@ impl Rows {
         self.body.bytes() + self.properties.bytes()
     }
 
-    /// Appends a row. `body` is there when its column is wanted.
+    /// Appends a row. A wanted body is null if it is not there.
     pub(crate) fn push(
         &mut self,
         columns: &Columns,
@@ -114,8 +114,8 @@ impl Rows {
         body: Option<&[u8]>,
         broker_name: Option<&str>,
     ) {
-        if let Some(body) = body {
-            self.body.push(body);
+        if columns.has(Column::Body) {
+            self.body.push_option(body);
         }
         self.properties.push(record.properties, record.offset_message_id());
         if columns.has(Column::Topic) {

@@ -32,6 +32,8 @@ pub struct StoreScanOptions {
     pub verify: bool,
     /// How far bodies may grow when they are decompressed.
     pub body_limits: DecompressLimits,
+    /// Whether a body that does not decompress is null, and its message counts as read.
+    pub null_unreadable_bodies: bool,
 }
 
 impl Default for StoreScanOptions {
@@ -45,6 +47,7 @@ impl Default for StoreScanOptions {
             fail_on_data_loss: true,
             verify: true,
             body_limits: DecompressLimits::MESSAGE,
+            null_unreadable_bodies: false,
         }
     }
 }
@@ -89,8 +92,10 @@ impl StoreScan {
         let mut scan = reader.scan(&ranges, scan_options)?;
         let lost = scan.take_missing();
         let output = if options.groupings.is_empty() {
-            let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
-            Output::Rows(Box::new(builder.with_body_limits(options.body_limits)))
+            let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits)
+                .with_body_limits(options.body_limits)
+                .with_null_unreadable_bodies(options.null_unreadable_bodies);
+            Output::Rows(Box::new(builder))
         } else {
             Output::Sums(Sums::new(options.groupings.clone(), usize::MAX))
         };

@@ -12,6 +12,7 @@ from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.archive.manifest import ArchiveFile, Covered
 from rocketpy.spark.batches import arrow_type
 from rocketpy.spark.columns import TYPES
+from rocketpy.spark.pull import null_bodies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,13 @@ class Failure:
 
     text: str
     retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NullBodies:
+    """Number of messages of a worker whose body does not decompress."""
+
+    count: int
 
 
 @dataclass(slots=True)
@@ -86,7 +94,7 @@ def begin(staged: Path, topic: str, day: str, schema: pa.Schema) -> Writing:
 
 def write_partitions(
     reader: DataSourceReader, staged: str, partitions: Iterable[InputPartition]
-) -> Iterator[ArchiveFile | Failure]:
+) -> Iterator[ArchiveFile | Failure | NullBodies]:
     """Writes the messages of partitions of a read, with a file for each topic and day.
 
     Args:
@@ -95,7 +103,7 @@ def write_partitions(
         partitions: Partitions of the reader.
 
     Yields:
-        The files; or a failure, after which the files must not be used.
+        The files, and the number of null bodies if there are any; or a failure, after which the files must not be used.
     """
     try:
         for partition in partitions:
@@ -104,12 +112,16 @@ def write_partitions(
         yield Failure(f"{type(error).__name__}: {error}", error.retryable or error.may_have_been_applied)
 
 
-def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPartition) -> Iterator[ArchiveFile]:
+def _write_partition(
+    reader: DataSourceReader, staged: Path, partition: InputPartition
+) -> Iterator[ArchiveFile | NullBodies]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     opened: dict[tuple[str, str], Writing] = {}
+    unreadable = 0
     for batch in reader.read(partition):
+        unreadable += null_bodies(batch)
         rows = pa.Table.from_batches([batch])
         days = pc.fill_null(rows["stored_at"].cast(pa.date32()).cast(pa.string()), UNKNOWN_DAY)
         pairs = pa.table({"topic": rows["topic"], "day": days}).group_by(["topic", "day"]).aggregate([]).to_pylist()
@@ -123,6 +135,8 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
             opened[key].add(mine)
     for one in opened.values():
         yield one.finished()
+    if unreadable:
+        yield NullBodies(unreadable)
 
 
 def union_schema(paths: Iterable[Path]) -> pa.Schema:

@@ -22,7 +22,7 @@ from rocketpy.console import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 from rocketpy.spark import job
-from rocketpy.spark.archive.files import Failure, join_files, write_partitions
+from rocketpy.spark.archive.files import Failure, NullBodies, join_files, write_partitions
 from rocketpy.spark.archive.manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.archive.parquet import ParquetArchive
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, struct
@@ -301,6 +301,8 @@ class ArchiveJob:
         self._options = options
         self._told = told
         self._archive = options.archive()
+        self.unreadable_bodies = 0
+        """Number of messages of this run whose body does not decompress, and is null in the archive."""
 
     def run(self) -> Manifest:
         """Archives all messages up to the current ends of the queues, and joins small files.
@@ -344,14 +346,17 @@ class ArchiveJob:
         previous = fingerprints(self._options.read_options(), stops)
         idle = {queue: start for queue, start in starts.items() if queue not in stops}
         problems = [f"{queue}: no message before {stops[queue]}" for queue in stops.keys() - previous.keys()]
-        files = [] if problems else self._written({**idle, **begins}, {**idle, **stops})
+        files, unreadable = ([], 0) if problems else self._written({**idle, **begins}, {**idle, **stops})
         problems = problems or gaps(stops, begins, files)
         if problems:
             text = f"what was read is not what was asked for: {'; '.join(problems)}"
             raise ArchiveError(text, retryable=True)  # a queue may have been made meanwhile
-        return self._archive.append(manifest, files, stops, previous)
+        appended = self._archive.append(manifest, files, stops, previous)
+        self.unreadable_bodies += unreadable
+        return appended
 
-    def _written(self, begins: Offsets, stops: Offsets) -> list[ArchiveFile]:
+    def _written(self, begins: Offsets, stops: Offsets) -> tuple[list[ArchiveFile], int]:
+        """Writes the files of a round; returns them with the number of null bodies."""
         from rocketpy.spark.source import RocketPyDataSource
 
         options = {
@@ -359,20 +364,25 @@ class ArchiveJob:
             "topics": ",".join(self._options.topics),
             "starting_offsets": json.dumps(tree_of(begins)),
             "ending_offsets": json.dumps(tree_of(stops)),
+            "null_unreadable_bodies": "true",
         }
         reader = RocketPyDataSource(options).reader(self._options.schema())
         partitions = list(reader.partitions())
         staged = str(self._archive.staged)
 
-        def write(mine: Iterable["InputPartition"]) -> Iterator[ArchiveFile | Failure]:
+        def write(mine: Iterable["InputPartition"]) -> Iterator[ArchiveFile | Failure | NullBodies]:
             return write_partitions(reader, staged, mine)
 
         files: list[ArchiveFile] = []
+        unreadable = 0
         for one in self._context.parallelize(partitions, max(1, len(partitions))).mapPartitions(write).collect():
             if isinstance(one, Failure):
                 raise ArchiveError(one.text, retryable=one.retryable)
-            files.append(one)
-        return files
+            if isinstance(one, NullBodies):
+                unreadable += one.count
+            else:
+                files.append(one)
+        return files, unreadable
 
     def _compact(self, manifest: Manifest) -> Manifest:
         """Joins small files of the same topic and day, where there are many."""
@@ -490,11 +500,19 @@ def archive(
         )
         return
     with job.session("archive") as spark:
-        manifest = ArchiveJob(spark, options, job.say).run()
+        archiving = ArchiveJob(spark, options, job.say)
+        manifest = archiving.run()
     if picture is not None:
         drawn(lambda: draw_archive(manifest.files, picture))
-    facts = {"messages": manifest.rows, "files": len(manifest.files), "version": manifest.number, "out": str(out)}
+    facts = {
+        "messages": manifest.rows,
+        "files": len(manifest.files),
+        "version": manifest.number,
+        "out": str(out),
+        "unreadable_bodies": archiving.unreadable_bodies,
+    }
     output.show_one(facts, as_json=as_json)
+    job.warn_unreadable(archiving.unreadable_bodies, "null in the archive")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,7 +56,7 @@ impl Recorder {
         self.0.lock().oneway += Traffic::request(outgoing.keys.len(), outgoing.message_bytes);
     }
 
-    /// Notes a failure before the first attempt of a send.
+    /// Notes a failed attempt, or a missing route. A send that waits for its broker counts only at its end.
     pub(super) fn note_failure(&self, error: &ClientError) {
         self.0.lock().note_failure(error);
     }

@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
@@ -192,6 +193,9 @@ fn compressed_bodies_come_back_plain_and_stay_closed_when_nobody_asks() {
     let reader = folder.write(0, 0);
     let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
     assert!(matches!(error, ScanError::Body { .. }), "{error}");
+    let null = StoreScanOptions { null_unreadable_bodies: true, ..StoreScanOptions::default() };
+    let bodies = Arc::clone(scan_all(&reader, null).unwrap()[0].column_by_name("body").unwrap());
+    assert_eq!((bodies.len(), bodies.null_count(), bodies.is_null(3)), (4, 1, true));
     let columns = Columns::parse(["queue_offset", "tag"]).unwrap();
     let batches = scan_all(&reader, StoreScanOptions { columns, ..StoreScanOptions::default() }).unwrap();
     assert_eq!(batches[0].num_rows(), 4);
