@@ -64,6 +64,7 @@ FAMILIES = {
     "rocketpy_handler_sent_back_messages": ("counter", "Messages sent back for a redelivery."),
     "rocketpy_handler_dead_messages": ("counter", "Messages moved to the dead letters of the group."),
     "rocketpy_handler_unfinished_messages": ("gauge", "Messages in handlers, or being sent back."),
+    "rocketpy_handler_hung_calls": ("gauge", "Calls of handlers that exceeded their timeout and have not returned."),
     "rocketpy_handler_seconds": ("summary", "Times of calls of handlers; quantiles of 1 to 2 minutes."),
 }
 """Kind and description of each figure. Counters get the suffix `_total`."""
@@ -194,6 +195,7 @@ def _of_handlers(stats: PushStats) -> Iterator[Figure]:
     yield Figure("rocketpy_handler_sent_back_messages", stats.sent_back)
     yield Figure("rocketpy_handler_dead_messages", stats.dead)
     yield Figure("rocketpy_handler_unfinished_messages", stats.unfinished)
+    yield Figure("rocketpy_handler_hung_calls", stats.hung)
     yield from _of_times("rocketpy_handler_seconds", stats.handling)
 
 

@@ -229,3 +229,8 @@ class PushStats(_Queues):
     time."""
     queues: tuple[QueueStats, ...] = ()
     """Currently assigned queues of this member, sorted, with those of the group's retry topic."""
+    hung: int = 0
+    """Number of calls of handlers that exceeded `handler_timeout` and have not returned: hung threads, and tasks until
+    their cancellation. Their messages are sent back, and not in `unfinished`. Always 0 with `ordered`."""
+    stalled: bool = False
+    """Whether all handler threads hang, replacements included: this member takes no more messages for them."""
