@@ -50,6 +50,7 @@ def test_hung_handlers_are_counted_and_reported_until_they_return(server, topic,
             assert "4 calls do not return" in problem
             checks = len(turns)
             wait_until(lambda: len(turns) > checks + 20)
+            assert len(seen.calls) == 4, "each of the two threads is replaced once"
             stalls = [record for record in reports() if record.levelno == logging.ERROR]
             assert len(stalls) == 1
             assert f"push consumer of group {group}: 4 of 4 handler threads do not return: takes no" in caplog.text
