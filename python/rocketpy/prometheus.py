@@ -10,6 +10,8 @@ Examples:
     >>> import rocketpy, rocketpy.prometheus
     >>> from prometheus_client import CollectorRegistry, generate_latest
     >>> server = getfixture("rocketpy_server")
+    >>> with server.admin() as admin:
+    ...     admin.create_topic("scraped-doc", queues=4)
     >>> registry = CollectorRegistry()
     >>> with server.producer("shop") as producer:
     ...     registry.register(rocketpy.prometheus.collector(producer))
