@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy.errors import RocketPyError
-from rocketpy.stats import ProducerStats
+from rocketpy.stats import ProducerStats, PushStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +58,7 @@ def check(client: Checked, *more: Checked) -> Health:
 
     - A client or server is not running: not started, closed, or opened by the parent process before a fork.
     - None of the brokers of a consumer answers, as last known. Idle consumers notice it too: they always pull.
+    - All handler threads of a push consumer hang (`PushStats.stalled`): restart the process.
     - Sends of a producer fail for a reason that may pass (`retryable`), and none was acknowledged since. A producer
       that sends nothing keeps its last state.
     - A server stopped serving by itself, as after a failed flush.
@@ -87,8 +88,8 @@ def _problems(client: Any) -> Iterator[str]:
             return
         if hasattr(client, "state"):
             yield from _of_consumer(name, client.state())
-        elif hasattr(client, "stats"):
-            yield from _of_producer(name, client.stats())
+        if hasattr(client, "stats"):
+            yield from _of_stats(name, client.stats())
         elif hasattr(client, "check"):
             client.check()
     except RocketPyError as error:
@@ -101,6 +102,8 @@ def _of_consumer(name: str, state: ConsumerState) -> Iterator[str]:
         yield f"{name} reaches no broker: {'; '.join(reasons)}"
 
 
-def _of_producer(name: str, stats: object) -> Iterator[str]:
+def _of_stats(name: str, stats: object) -> Iterator[str]:
+    if isinstance(stats, PushStats) and stats.stalled:
+        yield f"{name} takes no more messages: all its handler threads hang, {stats.hung} calls do not return"
     if isinstance(stats, ProducerStats) and stats.failing_since is not None:
         yield f"{name}: all sends fail since {stats.failing_since.isoformat(timespec='seconds')}"

@@ -10,6 +10,8 @@ Examples:
     >>> import rocketpy, rocketpy.prometheus
     >>> from prometheus_client import CollectorRegistry, generate_latest
     >>> server = getfixture("rocketpy_server")
+    >>> with server.admin() as admin:
+    ...     admin.create_topic("scraped-doc", queues=4)
     >>> registry = CollectorRegistry()
     >>> with server.producer("shop") as producer:
     ...     registry.register(rocketpy.prometheus.collector(producer))
@@ -62,6 +64,7 @@ FAMILIES = {
     "rocketpy_handler_sent_back_messages": ("counter", "Messages sent back for a redelivery."),
     "rocketpy_handler_dead_messages": ("counter", "Messages moved to the dead letters of the group."),
     "rocketpy_handler_unfinished_messages": ("gauge", "Messages in handlers, or being sent back."),
+    "rocketpy_handler_hung_calls": ("gauge", "Calls of handlers that exceeded their timeout and have not returned."),
     "rocketpy_handler_seconds": ("summary", "Times of calls of handlers; quantiles of 1 to 2 minutes."),
 }
 """Kind and description of each metric. Counters get the suffix `_total`."""
@@ -192,6 +195,7 @@ def _of_handlers(stats: PushStats) -> Iterator[Sample]:
     yield Sample("rocketpy_handler_sent_back_messages", stats.sent_back)
     yield Sample("rocketpy_handler_dead_messages", stats.dead)
     yield Sample("rocketpy_handler_unfinished_messages", stats.unfinished)
+    yield Sample("rocketpy_handler_hung_calls", stats.hung)
     yield from _of_times("rocketpy_handler_seconds", stats.handling)
 
 

@@ -59,6 +59,8 @@ class ProducerStats:
     Examples:
         >>> import rocketpy
         >>> server = getfixture("rocketpy_server")
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("counted-doc", queues=4)
         >>> with server.producer("counting") as producer:
         ...     _ = producer.send_many([rocketpy.Message("counted-doc", b"text") for _ in range(100)])
         ...     stats = producer.stats()
@@ -160,6 +162,8 @@ class ConsumerStats(_Queues):
     Examples:
         >>> import rocketpy
         >>> server = getfixture("rocketpy_server")
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("behind-doc", queues=4)
         >>> with server.producer("ingest") as producer:
         ...     _ = producer.send_many([rocketpy.Message("behind-doc", b"text") for _ in range(100)])
         >>> with server.consumer("behind", "behind-doc") as consumer:
@@ -197,6 +201,8 @@ class PushStats(_Queues):
     Examples:
         >>> import rocketpy, threading
         >>> server = getfixture("rocketpy_server")
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("pushed-doc", queues=4)
         >>> with server.producer("shop") as producer:
         ...     _ = producer.send_many([rocketpy.Message("pushed-doc", b"text") for _ in range(3)])
         >>> mailer, done = server.push_consumer("pushed-doc"), threading.Semaphore(0)
@@ -229,3 +235,8 @@ class PushStats(_Queues):
     time."""
     queues: tuple[QueueStats, ...] = ()
     """Currently assigned queues of this member, sorted, with those of the group's retry topic."""
+    hung: int = 0
+    """Number of calls of handlers that exceeded `handler_timeout` and have not returned: hung threads, and tasks until
+    their cancellation. Their messages are sent back, and not in `unfinished`. Always 0 with `ordered`."""
+    stalled: bool = False
+    """Whether all handler threads hang, replacements included: this member takes no more messages for them."""

@@ -53,7 +53,8 @@ def test_calls_of_every_kind_wait_for_a_server_that_restarts(server):
             pool.submit(producer.queues, "third"),
             producer.submit(Message("known", b"submitted")),
         ]
-        wait_until(lambda: producer.stats().retried.messages > 5)
+        wait_until(lambda: producer.stats().retried.messages > 5 or any(call.done() for call in calls))
+        assert not [call for call in calls if call.done()]
         server.start()
         for call in calls:
             call.result(timeout=60)
@@ -73,7 +74,9 @@ def test_tasks_wait_for_a_server_that_restarts_and_may_be_cancelled(server):
                     producer.send_many([Message("aio", b"many")] * 2),
                 )
             ]
-            await asyncio.to_thread(wait_until, lambda: producer.stats().retried.messages > 5)
+            while producer.stats().retried.messages < 5:
+                assert not one.done()
+                await asyncio.sleep(0.01)
             other.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await other
@@ -105,17 +108,20 @@ def test_a_killed_server_that_starts_again_fails_no_send(tmp_path):
                 ids.append(producer.send(Message("killed", b"text")).msg_id)
 
         senders = [pool.submit(send_until_ended) for _ in range(4)]
+
+        def wait_for_sends():
+            before = len(ids)
+            wait_until(lambda: len(ids) > before + 100 or any(sender.done() for sender in senders))
+
         try:
             for _ in range(2):
-                before = len(ids)
-                wait_until(lambda before=before: len(ids) > before + 100)
+                wait_for_sends()
                 process.kill()
                 process.communicate()
                 before = producer.stats().retried.messages
-                wait_until(lambda before=before: producer.stats().retried.messages > before + 8)
+                wait_until(lambda before=before: producer.stats().retried.messages > before + 8 or senders[0].done())
                 process = start(tmp_path / "store", addresses)
-            before = len(ids)
-            wait_until(lambda: len(ids) > before + 100)
+            wait_for_sends()
         finally:
             ended.set()
         for sender in senders:

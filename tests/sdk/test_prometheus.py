@@ -13,7 +13,7 @@ from rocketpy.prometheus import FAMILIES, collector
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
-UNITS = ("_messages", "_bytes", "_seconds", "_ratio", "_pulls", "_callbacks", "_queues")
+UNITS = ("_messages", "_bytes", "_seconds", "_ratio", "_pulls", "_callbacks", "_calls", "_queues")
 
 
 def scrape(*clients):

@@ -54,6 +54,8 @@ class AsyncPushConsumer(AsyncClosing):
     Examples:
         >>> import asyncio, rocketpy
         >>> server = getfixture("rocketpy_server")
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("aio-push-doc", queues=4)
         >>> async def main():
         ...     mailer = rocketpy.AsyncPushConsumer("mailer", name_servers=server.name_server)
         ...     sent = asyncio.Queue()

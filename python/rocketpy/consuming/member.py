@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -196,7 +197,8 @@ class PushMember:
         failed_callbacks = self._callbacks.failures if self._callbacks else 0
         if self._native is None:
             return PushStats(0, 0, 0, 0, 0, 0, failed_callbacks)
-        return self._native.stats(failed_callbacks)
+        hung, is_stalled = self.workers.hung()
+        return dataclasses.replace(self._native.stats(failed_callbacks), hung=hung, stalled=is_stalled)
 
     def state(self) -> ConsumerState:
         """Assigned queues and brokers, as `PushConsumer.state`."""

@@ -32,6 +32,8 @@ LOOK_SECONDS = 60.0
 """Maximum duration of one wait for messages; the end of the consumer ends each wait."""
 WATCH_SECONDS = 1.0
 """Interval of the check for handlers and callbacks that do not return."""
+REPORT_SECONDS = 60.0
+"""Minimum time between two log records about the same hung threads."""
 GRACE_SECONDS = 0.5
 """Time after `handler_timeout` before a task is cancelled: its messages are sent back first."""
 TURN_SECONDS = 0.005
@@ -58,6 +60,8 @@ class Workers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: contextvars.Context | None = None  # of the tasks
         self._loop_ends = False
+        self._most_threads = 2 * concurrency  # each of the first ones is replaced once
+        self._report_at, self._reported_stall = 0.0, False
         self._slots = threading.Semaphore(concurrency)
         self._running: dict[asyncio.Task[None], Running] = {}
 
@@ -102,6 +106,13 @@ class Workers:
         """
         if self._ended.is_set():
             raise ClosedError(f"the push consumer of group {self._group} was stopped", hint="create a new one")
+
+    def hung(self) -> tuple[int, bool]:
+        """Returns the number of calls that exceeded `handler_timeout` and still run, and whether all threads hang."""
+        if self._native is None:
+            return 0, False
+        threads = self._native.stuck(THREADS)
+        return threads + self._native.stuck(TASKS), threads >= self._most_threads
 
     def has_current_thread(self) -> bool:
         """Whether the caller is a handler."""
@@ -210,14 +221,30 @@ class Workers:
         assert self._native is not None
         while not self._ended.wait(WATCH_SECONDS):
             try:
-                stuck = min(self._native.stuck(THREADS), self._concurrency)
+                hung = self._native.stuck(THREADS)
             except ForkedError:
                 return
             with self._lock:
-                for _ in range(self._concurrency + stuck - len(self._threads)):
+                for _ in range(min(self._concurrency + hung, self._most_threads) - len(self._threads)):
                     self._add_thread()
-            if stuck == self._concurrency:
-                logger.error("push consumer of group %s: at least %s handlers do not return", self._group, stuck)
+            self._report_hung(hung)
+
+    def _report_hung(self, hung: int) -> None:
+        """Logs that no thread is left, or only replacements: once, then once a minute while it lasts."""
+        is_stalled, now = hung >= self._most_threads, monotonic()
+        is_new = is_stalled and not self._reported_stall
+        if hung < self._concurrency or (now < self._report_at and not is_new):
+            return
+        self._report_at, self._reported_stall = now + REPORT_SECONDS, is_stalled
+        logger.log(
+            logging.ERROR if is_stalled else logging.WARNING,
+            "push consumer of group %s: %s of %s handler threads do not return%s; "
+            "restart the process, or use `async def` handlers, which are cancelled after handler_timeout",
+            self._group,
+            hung,
+            self._most_threads,
+            ": takes no more messages" if is_stalled else "",
+        )
 
     def _is_one_too_many(self) -> bool:
         """Whether a thread that was stuck works again, so that another may end."""

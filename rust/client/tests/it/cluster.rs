@@ -73,7 +73,8 @@ impl Cluster {
     }
 
     pub(crate) async fn producer(&self) -> Producer {
-        let config = ProducerConfig { send_timeout: PATIENCE, ..ProducerConfig::default() };
+        let config =
+            ProducerConfig { send_timeout: PATIENCE, attempt_timeout: PATIENCE, ..ProducerConfig::default() };
         Producer::new(&self.client(), "ingest", config).await.unwrap()
     }
 
