@@ -67,7 +67,7 @@ def test_module_testkit_is_the_same_command():
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        (["no-such-program"], 127, "no such command: no-such-program"),
+        (["--", "no-such-program"], 127, "no such command: no-such-program\nhint: check the name and PATH"),
         (["--", "/"], 126, "cannot execute /: Permission denied"),
         (["--topic", "orders:", "true"], 2, "--topic: expected NAME or NAME:QUEUES: orders:"),
         (

@@ -83,7 +83,7 @@ def exit_code_of(command: Sequence[str], environment: dict[str, str]) -> int:
         try:
             process = subprocess.Popen(command, env=environment)
         except FileNotFoundError:
-            hint = "write the command after `--`, as in `rocketpy testkit -- pytest`"
+            hint = "check the name and PATH: `rocketpy testkit -- COMMAND` runs a program, not a function of the shell"
             raise CommandError(f"no such command: {command[0]}", ExitCode.NO_COMMAND, hint) from None
         except OSError as error:
             raise CommandError(

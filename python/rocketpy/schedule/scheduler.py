@@ -58,7 +58,7 @@ OVERDUE_MS = 120_000
 
 
 class Standby(logging.Filter):
-    """Reports a scheduler without the queue at INFO: more queues, which the client's warning advises, break schedules."""
+    """Reports a scheduler without the queue at INFO. The client's warning advises queues, which break schedules."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drops the warning about a scheduler."""
