@@ -117,4 +117,4 @@ def rocketpy_nothing_left(rocketpy_server: PatientServer) -> Iterator[None]:
         with nothing_left(rocketpy_server):
             yield
     except AssertionError as left:
-        pytest.fail(str(left), pytrace=False)
+        raise pytest.fail.Exception(str(left), pytrace=False) from None

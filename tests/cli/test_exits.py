@@ -99,3 +99,13 @@ def test_a_number_that_is_not_finite_names_its_option(line: list[str], option: s
     assert main(line) == 2
     first, _ = capsys.readouterr().err.splitlines()
     assert option in first
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"), [("127.0.0.1:9876", "hint: 127.0.0.1:9876 is the default address"), ("a:9876", "hint: other")]
+)
+def test_without_a_server_at_the_default_address_the_hint_says_how_to_start_one(capsys, address, hint):
+    with pytest.raises(SystemExit) as ended, reported():
+        raise errors.ConnectionFailedError(f"cannot connect to {address}: refused", hint="other")
+    assert ended.value.code == ExitCode.UNAVAILABLE
+    assert capsys.readouterr().err.splitlines()[1].startswith(hint)

@@ -44,3 +44,9 @@ def test_a_misspelt_topic_names_the_one_that_was_meant(rocketpy, topic: str):
         error, hint = rocketpy(*verb, f"{topic}s", code=3).stderr.splitlines()
         assert f"{topic}s" in error
         assert hint.startswith(f"hint: did you mean {topic}? If not, `rocketpy topic list` shows the topics")
+
+
+def test_a_name_after_list_names_the_command_that_shows_one(command):
+    lines = command("dlq", "list", "billing", code=2).stderr.splitlines()
+    assert lines[1] == "hint: `rocketpy dlq show billing` shows one"
+    assert "schedule list --help" in command("schedule", "list", "report", code=2).stderr

@@ -25,7 +25,7 @@ with rocketpy.Admin(api_timeout=60) as admin, rocketpy.Producer("p", send_timeou
     size = admin.broker_config(broker.addresses[0])["maxMessageSize"]
     queues = [len(admin.queues(topic)) for topic in ("orders", "reminders")]
     producer.send(rocketpy.Message("reminders", b"pay", delay=3600))
-    urllib.request.urlopen(os.environ["ROCKETPY_CLOCK"], b"3600")
+    urllib.request.urlopen(os.environ["ROCKETPY_TEST_CLOCK"], b"3600")
     try:
         producer.send(rocketpy.Message("ordesr", b"x"))
     except rocketpy.TopicNotFoundError:
@@ -41,6 +41,23 @@ sys.exit(7)
     assert json.loads(ended.stdout) == [[2, 4], "65536", "pay", "refused", ["--topic", "--", "x"]]
 
 
+def test_command_can_start_servers_of_its_own(tmp_path):
+    (tmp_path / "test_order.py").write_text("""
+import rocketpy
+
+def test_order(rocketpy_server, rocketpy_topic, rocketpy_nothing_left):
+    with rocketpy_server.admin() as admin:
+        assert admin.queues(rocketpy_topic)
+        assert len(admin.brokers()) == 1
+    with rocketpy.Admin(api_timeout=60) as outer:
+        assert rocketpy_topic not in outer.topics()
+        assert len(outer.brokers()) == 1
+""")
+    options = ["-q", "-p", "rocketpy.testing", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    ended = kit("--", sys.executable, "-m", "pytest", *options, str(tmp_path))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_module_testkit_is_the_same_command():
     command = [sys.executable, "-m", "rocketpy.testkit"]
     ended = kit("--set", "autoCreateTopicEnable=true", "sh", "-c", "echo $NAMESRV_ADDR; exit 9", command=command)
@@ -50,7 +67,7 @@ def test_module_testkit_is_the_same_command():
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        (["no-such-program"], 127, "no such command: no-such-program"),
+        (["--", "no-such-program"], 127, "no such command: no-such-program\nhint: check the name and PATH"),
         (["--", "/"], 126, "cannot execute /: Permission denied"),
         (["--topic", "orders:", "true"], 2, "--topic: expected NAME or NAME:QUEUES: orders:"),
         (

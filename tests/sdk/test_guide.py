@@ -33,7 +33,7 @@ def test_the_tests_of_the_guide_pass(tmp_path: Path, rocketpy_server: rocketpy.S
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "--rootdir", ".", "--basetemp", "base"]
     ended = run(command, tmp_path, rocketpy_server)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    assert "2 passed" in ended.stdout
+    assert "3 passed" in ended.stdout
 
 
 def test_the_table_of_errors_has_every_class():

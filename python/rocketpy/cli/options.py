@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from rocketpy.base.instant import LEAST_SECONDS
-from rocketpy.cli.flags import NAME_SERVER_PORT
 from rocketpy.config import ClientOptions, ProducerOptions, Start
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.exits import DEFAULT_ADDRESS, CommandError, ExitCode
 from rocketpy.console.selection import moment
 
 NameServer = Annotated[
@@ -22,7 +21,7 @@ NameServer = Annotated[
         help="Name servers of the cluster.",
     ),
 ]
-LOCAL = f"127.0.0.1:{NAME_SERVER_PORT.default}"
+LOCAL = DEFAULT_ADDRESS
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Tags = Annotated[str, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]

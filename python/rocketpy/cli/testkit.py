@@ -21,6 +21,8 @@ PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signa
 """Signals that the command receives in place of this process."""
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the command too: its foreground process group includes it."""
+CLOCK = "ROCKETPY_TEST_CLOCK"
+"""Environment variable of the clock's URL. Servers take no configuration key from the prefix `ROCKETPY_TEST_`."""
 MAX_SIGNALS = 64
 """Maximum number of signals that one read returns."""
 SIGNALLED = 128
@@ -44,7 +46,7 @@ def run_with_server(
     An example: `rocketpy testkit --topic orders:4 -- mvn -q test`.
 
     The command reads the server's address from NAMESRV_ADDR. A POST of a number of seconds to the URL in
-    ROCKETPY_CLOCK advances the server's clock. The command receives signals, and its exit code is returned. The
+    ROCKETPY_TEST_CLOCK advances the server's clock. The command receives signals, and its exit code is returned. The
     server creates no topic at the first send, and its folder is removed at the end.
     """
     topics = [topic_of(text) for text in topic or []]
@@ -53,7 +55,7 @@ def run_with_server(
             for name, queues in topics:
                 admin.create_topic(name, queues=queues)
         with serve_clock(server) as clock:
-            code = exit_code_of(command, {**os.environ, VARIABLE: server.name_server, "ROCKETPY_CLOCK": clock})
+            code = exit_code_of(command, {**os.environ, VARIABLE: server.name_server, CLOCK: clock})
     raise SystemExit(code)
 
 
@@ -81,7 +83,7 @@ def exit_code_of(command: Sequence[str], environment: dict[str, str]) -> int:
         try:
             process = subprocess.Popen(command, env=environment)
         except FileNotFoundError:
-            hint = "write the command after `--`, as in `rocketpy testkit -- pytest`"
+            hint = "check the name and PATH: `rocketpy testkit -- COMMAND` runs a program, not a function of the shell"
             raise CommandError(f"no such command: {command[0]}", ExitCode.NO_COMMAND, hint) from None
         except OSError as error:
             raise CommandError(

@@ -18,8 +18,10 @@ from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import TopicNotFoundError
+from rocketpy.schedule.journal import TOPIC as SCHEDULES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
+ONE_ORDER = "write --queues 1: schedulers need one order of records; one process fires, the others stand by"
 MAX_QUEUES = 16_384
 """Limit of the broker."""
 
@@ -63,6 +65,8 @@ def create(
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
         known = None if is_system_topic(topic) else find(admin, topic)
+        if topic == SCHEDULES and queues != 1 and (queues or known is None):
+            raise CommandError(f"topic {SCHEDULES} must have one queue", ExitCode.USAGE, ONE_ORDER)
         if known is not None and queues is None and broker is None and not attributes:
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -103,9 +104,24 @@ def usage_error(error: Any, *, is_empty: bool) -> int:
     if type(error).__name__ == "NoSuchOption" and error.ctx:
         message = no_such_option(error.option_name, error.ctx.command)
     try:
-        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` to see its options")
+        hint = one_of_list(message, error.ctx) or f"run `{path} --help` to see its options"
+        fail(message[:1].lower() + message[1:], ExitCode.USAGE, hint)
     except Reported as end:
         return int(str(end.code))
+
+
+def one_of_list(message: str, context: Any) -> str | None:
+    """Hint for a name after `list`, such as `dlq list GROUP`: the command of the same part that shows one.
+
+    Args:
+        message: The usage error.
+        context: Context of click, or None.
+    """
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+)\)", message.replace("(s)", ""))
+    if extra is None or context is None or context.info_name != "list" or context.parent is None:
+        return None
+    shows = next((verb for verb in ("show", "describe") if verb in context.parent.command.commands), None)
+    return f"`{context.parent.command_path} {shows} {extra[1]}` shows one" if shows else None
 
 
 def no_such_option(name: str, command: Any) -> str:

@@ -82,6 +82,12 @@ NOT_UNICODE = "write it as UTF-8: in a UTF-8 locale, or with the environment var
 """Hint for text with bytes that the charset of the locale lacks."""
 
 
+DEFAULT_ADDRESS = "127.0.0.1:9876"
+"""Default address of `--name-server`."""
+NO_LOCAL_SERVER = (
+    f"{DEFAULT_ADDRESS} is the default address: start `rocketpy server DIR` there, or set NAMESRV_ADDR or --name-server"
+)
+
 OTHER_SERVER = "check --name-server: a server of another kind or version may listen there; see the log of that server"
 """Hint for an answer that is not one of the protocol."""
 
@@ -183,7 +189,7 @@ def code_of(error: "RocketPyError") -> ExitCode:
 @contextlib.contextmanager
 def reported() -> Generator[None, None, None]:
     """Turns an exception of a command into error lines and an exit code."""
-    from rocketpy.errors import ProtocolError, RocketPyError
+    from rocketpy.errors import ConnectionFailedError, ProtocolError, RocketPyError
 
     try:
         yield
@@ -193,7 +199,8 @@ def reported() -> Generator[None, None, None]:
     except ProtocolError as error:
         fail(str(error), code_of(error), error.hint or OTHER_SERVER)
     except RocketPyError as error:
-        fail(str(error), code_of(error), error.hint)
+        is_local = isinstance(error, ConnectionFailedError) and f"connect to {DEFAULT_ADDRESS}:" in str(error)
+        fail(str(error), code_of(error), NO_LOCAL_SERVER if is_local else error.hint)
     except KeyboardInterrupt:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:

@@ -27,7 +27,7 @@ EDITORS = "rocketpy_schedule_editors"
 SETTLE_SECONDS = 60.0
 """Maximum wait until an acknowledged record can be read, usually a few milliseconds."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.1
-ONE_QUEUE = f"rocketpy topic create {TOPIC} --queues 1 --broker NAME"
+ONE_QUEUE = f"rocketpy topic create {TOPIC} --queues 1 --broker"
 
 
 class Journal:
@@ -59,7 +59,10 @@ class Journal:
         except TopicNotFoundError:
             return None
         if len(queues) != 1:
-            hint = f"`rocketpy topic delete {TOPIC}`, then `{ONE_QUEUE}`; add the schedules again"
+            names = sorted({queue.broker_name for queue in queues})
+            hint = f"`{ONE_QUEUE} {names[0]}` removes the other queues, which hold no schedules"
+            if len(names) > 1:
+                hint = f"`rocketpy topic delete {TOPIC}`, then `{ONE_QUEUE} {names[0]}`; add the schedules again"
             raise InvalidArgumentError(f"topic {TOPIC} must have one queue at one broker, not {len(queues)}", hint=hint)
         return queues[0]
 
@@ -74,7 +77,7 @@ class Journal:
         names = sorted({broker.broker_name for broker in self.admin.brokers()})
         if len(names) > 1:
             problem = f"topic {TOPIC} does not exist, and the cluster has several brokers: {', '.join(names)}"
-            raise InvalidArgumentError(problem, hint=f"choose one: `{ONE_QUEUE}`")
+            raise InvalidArgumentError(problem, hint=f"choose one: `{ONE_QUEUE} {names[0]}`")
         self.admin.create_topic(TOPIC, queues=1, write_queues=1)
         queue = self.queue()
         if queue is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from typing import TYPE_CHECKING, Self
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketpy.schedule")
 
+IDLE = re.compile(rf'members outnumber queues.* group="?{GROUP}"? ', re.DOTALL)
+"""Warning of a client whose member of the schedulers' group owns no queue."""
 POLL_SECONDS = 0.5
 """Maximum wait of a poll, and so of `close`."""
 BATCH = 32
@@ -53,6 +56,20 @@ MIN_RETRY_MS, MAX_RETRY_MS = 5_000, 300_000
 """Delay until a firing whose topic failed is tried again: as long as it is late, within these bounds."""
 OVERDUE_MS = 120_000
 """Lateness from which an armed tick counts as lost."""
+
+
+class Standby(logging.Filter):
+    """Reports a scheduler without the queue at INFO. The client's warning advises queues, which break schedules."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drops the warning about a scheduler."""
+        is_idle = IDLE.search(record.getMessage()) is not None
+        if is_idle:
+            logger.info("standby: another process fires the schedules")
+        return not is_idle
+
+
+STANDBY = Standby()
 
 
 @takes_options(ClientOptions, CLIENT_DEFAULTS)
@@ -97,6 +114,7 @@ class Scheduler(Closing):
         self._next = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        logging.getLogger("rocketpy.client.consumer").addFilter(STANDBY)
         with Journal(self._name_servers, options) as journal:
             journal.made_queue()
         self._thread = threading.Thread(target=self._run, name="rocketpy-scheduler", daemon=True)
