@@ -81,6 +81,87 @@ def test_a_call_of_another_client_is_explained(rocketpy_server, use, said):
         use(rocketpy_server)
 
 
+def call_of(make, call, arguments, options):
+    """Makes a client of a server, and calls one method of it."""
+
+    def use(server):
+        with make(server) as client:
+            getattr(client, call)(*arguments, **options)
+
+    return use
+
+
+def later_call_of(make, call, arguments, options):
+    async def await_call(client):
+        await getattr(client, call)(*arguments, **options)
+
+    return lambda server: in_loop(lambda: make(server), await_call)
+
+
+def joining(kind):
+    return lambda s: kind(fresh_name(), fresh_name(), name_servers=s.name_servers, allow_missing_topic=True)
+
+
+TEXT = rocketpy.Message("mails", b"text")
+ORDER_KEY = r"send has no option 'key' \(write rocketpy\.Message\(topic, body, order_key=\.\.\.\)"
+CALLBACK = r"has no option 'on_delivery' \(write submit\(message\)\.add_done_callback\(function\); with asyncio, await"
+QUEUE = r"send has no option 'partition' \(a queue is chosen by order_key= of the message, or by send\(message, queue="
+OFFSETS = r"commit has no option 'offsets' \(write commit_offsets\(\{queue: offset\}\)\)$"
+METHODS = [
+    (
+        "send",
+        ["mails"],
+        {"value": b"text"},
+        r"send\(message\) takes one message .* write send\(rocketpy\.Message\(topic",
+    ),
+    ("send", [TEXT], {"key": b"k"}, ORDER_KEY),
+    ("send", [TEXT], {"on_delivery": print}, f"send {CALLBACK}"),
+    ("send", [TEXT], {"partition": 1}, QUEUE),
+    ("send", [TEXT], {"time_out": 1}, r"send has no option 'time_out' \(did you mean timeout\?\)$"),
+    ("send_oneway", [TEXT], {"headers": {}}, r"send_oneway has no option 'headers' \(write .*properties="),
+    ("request", [TEXT], {"timeout_ms": 1}, r"request has no option 'timeout_ms' \(write timeout=, in seconds\)$"),
+    ("poll", [], {"timeout_ms": 1}, r"poll has no option 'timeout_ms' \(write timeout=, in seconds\)$"),
+    ("poll", [], {"max_records": 1}, r"poll has no option 'max_records' \(did you mean max_messages\?\)$"),
+    ("commit", [], {"asynchronous": True}, r"commit has no option 'asynchronous' \(write wait=False\)$"),
+    ("commit", [], {"message": TEXT}, r"commit\(\) takes no message: "),
+    ("commit", [], {"offsets": {}}, OFFSETS),
+    (
+        "create_topic",
+        ["mails"],
+        {"partitions": 3},
+        r"create_topic has no option 'partitions' \(did you mean queues\?\)$",
+    ),
+    ("create_topic", ["mails"], {"num_partitions": 3, "replication_factor": 1}, r"create_topic .*queues\?\); .*slaves"),
+]
+KIND = {"poll": "Consumer", "commit": "Consumer", "create_topic": "Admin"}
+MAKES = {
+    "Producer": lambda s: s.producer("p"),
+    "AsyncProducer": lambda s: rocketpy.AsyncProducer("p", name_servers=s.name_servers),
+    "Consumer": joining(rocketpy.Consumer),
+    "AsyncConsumer": joining(rocketpy.AsyncConsumer),
+    "Admin": lambda s: s.admin(),
+    "AsyncAdmin": lambda s: rocketpy.AsyncAdmin(s.name_servers),
+}
+
+
+@pytest.mark.parametrize(("call", "arguments", "options", "said"), METHODS)
+def test_an_option_of_another_clients_method_is_explained(rocketpy_server, call, arguments, options, said):
+    kind = KIND.get(call, "Producer")
+    name = "" if kind == "Admin" else rf"{kind}\."  # both kinds of Admin run the same calls
+    with pytest.raises(TypeError, match=f"^{name}{said}"):
+        call_of(MAKES[kind], call, arguments, options)(rocketpy_server)
+    with pytest.raises(TypeError, match=f"^{name and 'Async'}{name}{said}"):
+        later_call_of(MAKES[f"Async{kind}"], call, arguments, options)(rocketpy_server)
+
+
+def test_arguments_that_fit_no_call_of_an_admin_are_explained(rocketpy_server):
+    with rocketpy_server.admin() as admin:
+        with pytest.raises(TypeError, match=r"^Admin\.create_topic\(topic\) lacks topic$"):
+            admin.create_topic()
+        with pytest.raises(TypeError, match=r"^Admin\.delete_topic has no option 'topics' \(did you mean topic\?\); "):
+            admin.delete_topic(topics=["mails"])
+
+
 COMMIT = r"Consumer\.commit\(\) takes no message: .* commit_offsets\(\{message\.queue: message\.queue_offset \+ 1\}\)"
 
 

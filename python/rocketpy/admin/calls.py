@@ -12,6 +12,7 @@ from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
 from rocketpy.base.instant import instant_ms
+from rocketpy.base.misuse import no_option
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import GroupConflictError, TopicNotFoundError
@@ -19,7 +20,7 @@ from rocketpy.errors import GroupConflictError, TopicNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
-    from typing import Literal
+    from typing import Literal, Never
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
@@ -90,6 +91,7 @@ class AdminCalls(DeadLetterCalls):
 
     async def create_topic(
         self,
+        /,
         topic: str,
         queues: int | None = None,
         *,
@@ -100,6 +102,7 @@ class AdminCalls(DeadLetterCalls):
         broker: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
         force: bool = False,
+        **_other: Never,
     ) -> None:
         """Creates a topic, or changes it, and waits until its route is known.
 
@@ -123,6 +126,8 @@ class AdminCalls(DeadLetterCalls):
                 to the system; or the removed queues hold messages.
             RefusedError: A broker does not support an attribute or its value; the message names both.
         """
+        if _other:
+            raise no_option(self.create_topic, _other)
         change = TopicChange(
             topic,
             queues,

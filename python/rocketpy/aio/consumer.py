@@ -8,7 +8,7 @@ from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, T, later
 from rocketpy.aio.rebalance import AsyncTelling
 from rocketpy.base.arrow import import_pyarrow
-from rocketpy.base.misuse import no_message
+from rocketpy.base.misuse import no_message, no_option
 from rocketpy.base.names import check_type, column_list, name_server_list
 from rocketpy.base.options import lists_options
 from rocketpy.base.topic_names import TopicNames
@@ -184,13 +184,17 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         """Waits for messages, and calls the callbacks of a consumer that has some."""
         return await (take(timeout) if self._telling is None else self._telling.take(take, timeout))
 
-    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
+    async def poll(
+        self, max_messages: int = 500, timeout: Duration = 1.0, **_other: Never
+    ) -> list[ReceivedMessage[V_co]]:
         """Returns arrived messages, as `Consumer.poll`.
 
         Args:
             max_messages: Maximum number of messages, from 1.
             timeout: Maximum wait for the first message, in seconds; 0 returns only messages that have arrived.
         """
+        if _other:
+            raise no_option(AsyncConsumer.poll, _other)
         return await self._take(lambda left: later(self._native().poll, max_messages, left), timeout)
 
     async def _next(self, timeout: Duration) -> ReceivedMessage[V_co] | None:
@@ -265,7 +269,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
-    async def commit(self, *_rest: Never, wait: bool = True) -> None:
+    async def commit(self, *_rest: Never, wait: bool = True, **_other: Never) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`.
 
         Args:
@@ -273,8 +277,8 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
                 call, and merges many calls into one request. A failure is logged, and the next commit repeats it;
                 `close` waits for the last commit.
         """
-        if _rest:
-            raise no_message("AsyncConsumer")
+        if _rest or _other:
+            raise no_message(AsyncConsumer.commit, _other)
         await later(self._native().commit, wait)
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:

@@ -98,6 +98,7 @@ class AsyncProducer(AsyncClosing):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> Receipt:
         """Sends one message and waits for its acknowledgement.
 
@@ -116,8 +117,8 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may still be sent.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
-        if _rest:
-            raise one_message("AsyncProducer.send")
+        if _rest or _other:
+            raise one_message(AsyncProducer.send, _other)
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         try:
@@ -161,15 +162,17 @@ class AsyncProducer(AsyncClosing):
             raise
         return Receipts(sent)
 
-    async def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(
+        self, message: Message, *_rest: Never, queue: MessageQueue | None = None, **_other: Never
+    ) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown.
 
         Args:
             message: The message.
             queue: The queue to use.
         """
-        if _rest:
-            raise one_message("AsyncProducer.send_oneway")
+        if _rest or _other:
+            raise one_message(AsyncProducer.send_oneway, _other)
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         try:
@@ -185,6 +188,7 @@ class AsyncProducer(AsyncClosing):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`.
 
@@ -194,8 +198,8 @@ class AsyncProducer(AsyncClosing):
             timeout: Timeout for the send and the reply together, in seconds; default: the producer's `send_timeout`.
             msg_id: As for `send`.
         """
-        if _rest:
-            raise one_message("AsyncProducer.request")
+        if _rest or _other:
+            raise one_message(AsyncProducer.request, _other)
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         try:

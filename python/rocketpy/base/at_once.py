@@ -9,6 +9,7 @@ import functools
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from rocketpy.base.misuse import misfit_text
 from rocketpy.base.names import text_error
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def at_once(
     own.__kwdefaults__, own.__qualname__ = written.__kwdefaults__, f"{owner}.{written.__name__}"
 
     def run(self: HasCalls, /, *arguments: P.args, **options: P.kwargs) -> T:
-        coroutine: Coroutine[Any, Any, T] = own(self._calls, *arguments, **options)
+        try:
+            coroutine: Coroutine[Any, Any, T] = own(self._calls, *arguments, **options)
+        except TypeError as error:  # no line of the call has run
+            raise TypeError(misfit_text(run, arguments, options) or str(error)) from None
         return finished(coroutine)
 
     functools.update_wrapper(run, written)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
+from rocketpy.base.misuse import explained_attribute
 from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Lifetime(ABC):
     """True for servers, which clients of this process may still use."""
     _warns: ClassVar[bool] = True
     """False for objects that may be dropped without `close`, as in `server.admin().topics()`."""
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+        __getattr__ = explained_attribute
 
     def __init__(self) -> None:
         self._closed = True

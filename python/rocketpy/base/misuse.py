@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from rocketpy.base.similar import FOREIGN, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -21,28 +21,71 @@ ONE_MESSAGE = (
     "{}(message) takes one message and options by name: write {}(rocketpy.Message(topic, body)), with queue=, timeout= "
     "and other options by name"
 )
+DICT = "{} takes options by name, not as a dict: write {}(..., name_servers='host:9876') with other options by name"
 NO_MESSAGE = (
     "{}.commit() takes no message: it commits all messages returned so far. To commit up to one message, write "
     "commit_offsets({{message.queue: message.queue_offset + 1}})"
 )
 
 
-def one_message(call: str) -> TypeError:
-    """Error of a send with a topic and a body, as in other clients, in place of a message.
+MESSAGE_PARTS = {"body", "topic", "value"}
+"""Options of the sends of other clients that the message has here."""
+
+
+def one_message(call: Callable[..., object], options: Mapping[str, object]) -> TypeError:
+    """Error of a send with a topic and a body, as in other clients, in place of a message, or with other options.
 
     Args:
-        call: Name of the call, with its class.
+        call: The method.
+        options: Options that it lacks.
     """
-    return TypeError(ONE_MESSAGE.format(call, call.rpartition(".")[2]))
+    name = call.__qualname__
+    usage = ONE_MESSAGE.format(name, call.__name__)
+    if not options:
+        return TypeError(usage)
+    said = no_options(call, [one for one in options if one not in MESSAGE_PARTS])
+    return TypeError("; ".join([*said, usage] if MESSAGE_PARTS & {*options} else said))
 
 
-def no_message(owner: str) -> TypeError:
-    """Error of a commit of a message.
+def no_message(call: Callable[..., object], options: Mapping[str, object]) -> TypeError:
+    """Error of a commit of a message, or with other options.
 
     Args:
-        owner: Name of the consumer's class.
+        call: The method.
+        options: Options that it lacks.
     """
-    return TypeError(NO_MESSAGE.format(owner))
+    if options and "message" not in options:
+        return no_option(call, options)
+    return TypeError(NO_MESSAGE.format(call.__qualname__.partition(".")[0]))
+
+
+def no_option(call: Callable[..., object], options: Mapping[str, object]) -> TypeError:
+    """Error of a call with options that the method lacks.
+
+    Args:
+        call: The method.
+        options: These options.
+    """
+    return TypeError("; ".join(no_options(call, options)))
+
+
+def no_options(call: Callable[..., object], options: Iterable[str]) -> list[str]:
+    """Text for each option that a method lacks."""
+    known = [one for one in inspect.signature(call).parameters if one != "self" and not one.startswith("_")]
+    name = call.__qualname__.removeprefix("AsyncAdmin.")  # `Admin` runs the same calls
+    return [f"{name} has no option {one!r}{did_you_mean(one, known)}" for one in options]
+
+
+def explained_attribute(owner: object, name: str) -> object:
+    """`__getattr__` of a class: extends the error for a missing attribute by the name or advice for it."""
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError as error:
+        known = [] if name.startswith("_") else [one for one in dir(type(owner)) if not one.startswith("_")]
+        clause = did_you_mean(name, known) if known and name not in known else ""
+        if not clause:
+            raise
+        raise AttributeError(f"{error}{clause}", name=name, obj=owner) from None
 
 
 def explained(function: Function) -> Function:
@@ -62,8 +105,10 @@ def explained(function: Function) -> Function:
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
-        except TypeError as error:
-            if has_begun(error.__traceback__, code):
+        except (TypeError, ValueError) as error:
+            if len(arguments) > 1 and isinstance(arguments[1], dict):
+                raise TypeError(DICT.format(*[call.__qualname__.removesuffix(".__init__")] * 2)) from None
+            if isinstance(error, ValueError) or has_begun(error.__traceback__, code):
                 raise
             raise TypeError(misfit_text(call, arguments[1:], options) or str(error)) from None
 
@@ -88,7 +133,11 @@ def misfit_text(function: Callable[..., object], arguments: Sequence[object], op
         options: Arguments by name.
     """
     name = function.__qualname__.removesuffix(".__init__")
-    parameters = dict(list(inspect.signature(function).parameters.items())[1:])
+    parameters = {
+        one: parameter
+        for one, parameter in list(inspect.signature(function).parameters.items())[1:]
+        if not one.startswith("_")
+    }
     positional = [one for one in parameters.values() if one.kind in POSITIONAL]
     required = [one.name for one in positional if one.default is inspect.Parameter.empty]
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

@@ -8,33 +8,90 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FOREIGN = {
+    "ack": ("commit",),
+    "acknowledge": ("commit",),
+    "add_callback": ("add_done_callback",),
+    "add_errback": ("add_done_callback",),
     "auto_commit_interval_ms": ("auto_commit",),
     "auto_offset_reset": ("start",),
     "bootstrap_server": ("name_servers", "name-server"),
     "bootstrap_servers": ("name_servers", "name-server"),
     "brokers": ("name_servers",),
     "broker_list": ("name_servers", "name-server"),
+    "batch_size": ("batch_bytes",),
+    "client_id": ("instance_name",),
     "compression_type": ("compression",),
     "consumer_group": ("group",),
+    "consume": ("poll",),
+    "create_topics": ("create_topic",),
+    "delete_topics": ("delete_topic",),
+    "describe_topics": ("describe_topic",),
     "enable_auto_commit": ("auto_commit",),
     "from_beginning": ("from",),
+    "get": ("result",),
     "group_id": ("group",),
     "headers": ("properties",),
     "key": ("order_key", "keys"),
     "linger_ms": ("linger",),
+    "list_groups": ("groups",),
+    "list_consumer_groups": ("groups",),
+    "list_topics": ("topics",),
+    "max_poll_records": ("max_messages",),
+    "max_records": ("max_messages",),
     "max_messages": ("count",),
     "max_request_size": ("max_message_size",),
     "namesrv_addr": ("name_servers",),
+    "num_messages": ("max_messages",),
     "num_partitions": ("queues",),
+    "offsets_for_times": ("search_offset", "seek"),
     "partition_key": ("order_key",),
     "partition": ("queues",),
     "partitions": ("queues",),
+    "partitions_for": ("queues",),
+    "partitions_for_topic": ("queues",),
+    "position": ("positions",),
     "producer_group": ("group",),
+    "request_timeout_ms": ("attempt_timeout", "api_timeout"),
+    "subscribe": ("on",),
     "topics": ("topic",),
     "value_deserializer": ("codec",),
 }
 """Names here for the names of other clients. Command line flags have hyphens in place of underscores."""
+<<<<<<< HEAD
 MAX_NAMES = 10_000
+=======
+ADVICE = {
+    "acks": "the broker's flushDiskType and inSyncReplicas decide when it answers; send_oneway waits for no answer",
+    "asynchronous": "write wait=False",
+    "begin_transaction": "use rocketpy.TransactionProducer",
+    "callback": "write submit(message).add_done_callback(function); with asyncio, await send(message)",
+    "consume": "write poll(max_messages, timeout) of a rocketpy.Consumer",
+    "headers": "write rocketpy.Message(topic, body, properties={...})",
+    "heartbeat_interval_ms": "clients send heartbeats by themselves; no option sets the interval",
+    "init_transactions": "use rocketpy.TransactionProducer",
+    "key": "write rocketpy.Message(topic, body, order_key=...); keys= is for queries",
+    "key_serializer": "an order_key is a str",
+    "max_poll_interval_ms": "members keep their queues however long they process",
+    "max_poll_records": "write poll(max_messages=...)",
+    "offsets": "write commit_offsets({queue: offset})",
+    "on_delivery": "write submit(message).add_done_callback(function); with asyncio, await send(message)",
+    "partition": "a queue is chosen by order_key= of the message, or by send(message, queue=...) from queues(topic)",
+    "poll": "delivery needs no poll: send(message) waits for its receipt",
+    "produce": "write send(rocketpy.Message(topic, body))",
+    "replication_factor": "the slaves of a broker copy all of its topics",
+    "seek_to_beginning": "write seek(queue, 'earliest')",
+    "seek_to_end": "write seek(queue, 'latest')",
+    "session_timeout_ms": "brokers notice missed heartbeats by themselves; no option sets the time",
+    "subscribe": "the constructor subscribes: Consumer(group, topic)",
+    "timeout_ms": "write timeout=, in seconds",
+    "timestamp_ms": "the client sets the time; deliver_at= of rocketpy.Message sets a delivery time",
+    "value": "the body is the second argument: rocketpy.Message(topic, body)",
+    "value_deserializer": "write codec=, such as rocketpy.codec.JsonCodec(Order), in a consumer",
+    "value_serializer": "a body is bytes: encode it yourself, as in json.dumps(value).encode()",
+}
+"""Advice for names of other clients without an equivalent among the known names."""
+MOST_NAMES = 10_000
+>>>>>>> fixb
 """Maximum number of names that a misspelt name is compared with."""
 
 
@@ -66,7 +123,7 @@ def meant(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Clause that suggests a known name for an unknown one; empty without one.
+    """Clause that suggests a known name for an unknown one, or gives advice; empty without both.
 
     Args:
         name: The unknown name.
@@ -76,5 +133,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         >>> did_you_mean("bootstrap_servers", ["name_servers", "start"])
         ' (did you mean name_servers?)'
     """
+    known = list(known)
+    if name in ADVICE and not {*FOREIGN.get(name, ())} & {*known}:
+        return f" ({ADVICE[name]})"
     names = meant(name, known)
     return f" (did you mean {' or '.join(names)}?)" if names else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from rocketpy import _rocketpy
 from rocketpy.base.arrow import import_optional, import_polars, import_pyarrow
 from rocketpy.base.lifetime import Closing
-from rocketpy.base.misuse import no_message
+from rocketpy.base.misuse import no_message, no_option
 from rocketpy.base.names import check_type, column_list, name_server_list, text_list
 from rocketpy.base.options import takes_options
 from rocketpy.base.text import printable
@@ -244,7 +244,7 @@ class Consumer(Closing, Generic[V_co]):
         """
         return self._native.dropped_traces
 
-    def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
+    def poll(self, max_messages: int = 500, timeout: Duration = 1.0, **_other: Never) -> list[ReceivedMessage[V_co]]:
         """Returns arrived messages.
 
         Args:
@@ -258,6 +258,8 @@ class Consumer(Closing, Generic[V_co]):
             ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
                 poll returns messages when a broker answers again. Iteration and `fetch_arrow` do the same.
         """
+        if _other:
+            raise no_option(Consumer.poll, _other)
         if self._telling is None:
             return self._native.poll(max_messages, timeout)
         return self._telling.take(functools.partial(self._native.poll, max_messages), timeout)
@@ -383,7 +385,7 @@ class Consumer(Closing, Generic[V_co]):
             return self._native.fetch_columns(max_rows, timeout, names)
         return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
-    def commit(self, *_rest: Never, wait: bool = True) -> None:
+    def commit(self, *_rest: Never, wait: bool = True, **_other: Never) -> None:
         """Commits all messages returned so far and waits for the answers of the brokers.
 
         A reassigned queue that is kept for unfinished messages (see `handover_timeout`) is then released to its new
@@ -397,8 +399,8 @@ class Consumer(Closing, Generic[V_co]):
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
         """
-        if _rest:
-            raise no_message("Consumer")
+        if _rest or _other:
+            raise no_message(Consumer.commit, _other)
         self._native.commit(wait)
 
     def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:

@@ -115,6 +115,7 @@ class Producer(Closing):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> Receipt:
         """Sends one message and waits for its acknowledgement, trying another broker when one fails.
 
@@ -137,8 +138,8 @@ class Producer(Closing):
             NotSupportedError: The message requests a transaction; nothing was sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        if _rest:
-            raise one_message("Producer.send")
+        if _rest or _other:
+            raise one_message(Producer.send, _other)
         try:
             return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
         except TopicNotFoundError as error:
@@ -169,6 +170,7 @@ class Producer(Closing):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it.
 
@@ -206,8 +208,8 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
-        if _rest:
-            raise one_message("Producer.request")
+        if _rest or _other:
+            raise one_message(Producer.request, _other)
         try:
             return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
         except TopicNotFoundError as error:
@@ -279,6 +281,7 @@ class Producer(Closing):
         timeout: Duration | None = None,
         wait: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> Future[Receipt]:
         """Queues one message for sending and returns, without waiting for the acknowledgement.
 
@@ -304,8 +307,8 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message is invalid, or its topic has no route; nothing was sent.
         """
-        if _rest:
-            raise one_message("Producer.submit")
+        if _rest or _other:
+            raise one_message(Producer.submit, _other)
         try:
             return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
         except TopicNotFoundError as error:
@@ -323,7 +326,7 @@ class Producer(Closing):
         """
         self._native.flush(timeout)
 
-    def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None) -> None:
+    def send_oneway(self, message: Message, *_rest: Never, queue: MessageQueue | None = None, **_other: Never) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown.
 
         The call waits for route and connection, up to `attempt_timeout`, and does not retry.
@@ -332,8 +335,8 @@ class Producer(Closing):
             message: The message.
             queue: The queue to use.
         """
-        if _rest:
-            raise one_message("Producer.send_oneway")
+        if _rest or _other:
+            raise one_message(Producer.send_oneway, _other)
         try:
             self._native.send_oneway(message, self._queue_for(message, queue))
         except TopicNotFoundError as error:

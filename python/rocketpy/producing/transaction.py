@@ -211,6 +211,7 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> Transaction:
         """Sends a half message, which waits for the end of its transaction. Use the result in a `with` statement.
 
@@ -226,8 +227,8 @@ class TransactionProducer(Producer):
             RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` the
                 half message may be stored, and the broker sends a check-back for it; otherwise nothing is stored.
         """
-        if _rest:
-            raise one_message("TransactionProducer.transaction")
+        if _rest or _other:
+            raise one_message(TransactionProducer.transaction, _other)
         try:
             return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
         except TopicNotFoundError as error:
@@ -271,6 +272,7 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
         msg_id: str | None = None,
+        **_other: Never,
     ) -> Transaction:
         """Sends a message, does the work by `local`, and ends the transaction with its decision.
 
@@ -287,8 +289,8 @@ class TransactionProducer(Producer):
             TypeError: `local` did not return a `Decision`; the transaction stays open.
             RocketPyError: As for `transaction` and `Transaction.commit`.
         """
-        if _rest:
-            raise one_message("TransactionProducer.send_in_transaction")
+        if _rest or _other:
+            raise one_message(TransactionProducer.send_in_transaction, _other)
         if self._local is None:
             raise InvalidArgumentError(
                 "the producer has no function `local` for the work of a message",
