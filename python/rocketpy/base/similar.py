@@ -57,9 +57,6 @@ FOREIGN = {
     "value_deserializer": ("codec",),
 }
 """Names here for the names of other clients. Command line flags have hyphens in place of underscores."""
-<<<<<<< HEAD
-MAX_NAMES = 10_000
-=======
 ADVICE = {
     "acks": "the broker's flushDiskType and inSyncReplicas decide when it answers; send_oneway waits for no answer",
     "asynchronous": "write wait=False",
@@ -90,8 +87,7 @@ ADVICE = {
     "value_serializer": "a body is bytes: encode it yourself, as in json.dumps(value).encode()",
 }
 """Advice for names of other clients without an equivalent among the known names."""
-MOST_NAMES = 10_000
->>>>>>> fixb
+MAX_NAMES = 10_000
 """Maximum number of names that a misspelt name is compared with."""
 
 
