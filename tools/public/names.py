@@ -174,8 +174,8 @@ def _parameters(function: Any, *, is_method: bool) -> str:
         kind = parameter.kind.value
         if kind == "keyword-only" and not {"keyword-only", "variadic positional"} & set(kinds[:place]):
             parts.append("*")
-        if kind == "variadic positional" and str(parameter.annotation) == "Never":
-            parts.append("*")  # only explains arguments that do not fit
+        if str(parameter.annotation) == "Never":  # only explains arguments that do not fit
+            parts.extend(["*"] if kind == "variadic positional" else [])
         elif not (is_method and place == 0):
             stars = {"variadic positional": "*", "variadic keyword": "**"}.get(kind, "")
             note = f": {parameter.annotation}" if parameter.annotation is not None else ""
