@@ -33,10 +33,35 @@ def test_a_text_that_is_no_message_is_refused(rocketpy, topic: str, tmp_path: Pa
         ("consume x --bootstrap-server x", "--bootstrap-server (did you mean --name-server?)"),
         ("consume x --max-messages 3", "--max-messages (did you mean --count?)"),
         ("consume x --unlike 3", "--unlike"),
+        ("--bootstrap-server x topic list", "--bootstrap-server (did you mean --name-server after the command?)"),
+        ("--name-server x topic list", "--name-server (did you mean --name-server after the command?)"),
+        ("--timout 3 topic list", "--timout (did you mean --timeout?)"),
+        ("produce --topic T", "--topic (did you mean `rocketpy produce TOPIC`?)"),
+        ("group reset g --to-earliest", "--to-earliest (did you mean --to earliest?)"),
+        ("group reset g --to-datetime x", "--to-datetime (did you mean --to?)"),
+        ("topic --list", "--list (did you mean `rocketpy topic list`?)"),
     ],
 )
 def test_an_option_of_another_command_line_names_the_one_here(command, line: str, meant: str):
     assert command(*line.split(), code=2).stderr.splitlines()[0] == f"error: no such option: {meant}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("topic alter x", "no such command 'alter' (create also changes a topic that exists)"),
+        ("consume orders -n 2", "2 is not HOST:PORT; --count 2 limits the messages"),
+        ("topic list -n 2", "2 is not HOST:PORT"),
+    ],
+)
+def test_a_command_line_of_another_tool_is_explained(command, line: str, said: str):
+    assert command(*line.split(), code=2).stderr.splitlines()[0].endswith(said)
+
+
+def test_a_topic_that_a_send_creates_names_a_similar_topic(rocketpy, topic: str):
+    rocketpy("produce", topic, "text")
+    assert f"a topic of a similar name exists: {topic}\n" in rocketpy("produce", f"{topic}s", "text").stderr
+    assert "exists" not in rocketpy("produce", "unlike-all-others", "text").stderr
 
 
 def test_a_misspelt_topic_names_the_one_that_was_meant(rocketpy, topic: str):

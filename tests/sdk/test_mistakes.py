@@ -1,6 +1,7 @@
 """Mistakes of people who come from other clients: the error names the mistake first, then what to write."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -160,6 +161,81 @@ def test_arguments_that_fit_no_call_of_an_admin_are_explained(rocketpy_server):
             admin.create_topic()
         with pytest.raises(TypeError, match=r"^Admin\.delete_topic has no option 'topics' \(did you mean topic\?\); "):
             admin.delete_topic(topics=["mails"])
+
+
+ATTRIBUTES = [
+    ("Producer", "produce", r"write send\(rocketpy\.Message\(topic, body\)\)"),
+    ("Producer", "poll", r"delivery needs no poll: send\(message\) waits for its receipt"),
+    ("Producer", "queus", r"did you mean queues\?"),
+    ("AsyncProducer", "produce", r"write send\(rocketpy\.Message\(topic, body\)\)"),
+    ("AsyncConsumer", "subscribe", r"the constructor subscribes: Consumer\(group, topic\)"),
+    ("Consumer", "subscribe", r"the constructor subscribes: Consumer\(group, topic\)"),
+    ("Consumer", "consume", r"did you mean poll\?"),
+    ("Consumer", "ack", r"did you mean commit\?"),
+    ("Consumer", "position", r"did you mean positions\?"),
+    ("Consumer", "seek_to_beginning", r"write seek\(queue, 'earliest'\)"),
+    ("Admin", "create_topics", r"did you mean create_topic\?"),
+    ("Admin", "list_topics", r"did you mean topics\?"),
+    ("AsyncAdmin", "list_topics", r"did you mean topics\?"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), ATTRIBUTES)
+def test_a_method_of_another_client_is_explained(rocketpy_server, kind, name, said):
+    client = MAKES[kind](rocketpy_server)
+    with pytest.raises(AttributeError, match=rf"^'{kind}' object has no attribute '{name}' \({said}\)$"):
+        getattr(client, name)
+    if not kind.startswith("Async"):
+        client.close()
+
+
+def test_a_method_of_another_future_is_explained(rocketpy_server):
+    with rocketpy_server.producer("p") as producer:
+        future = producer.submit(TEXT)
+        with pytest.raises(AttributeError, match=r"no attribute 'get' \(did you mean result\?\)$"):
+            future.get()
+        with pytest.raises(AttributeError, match=r"no attribute 'add_callback' \(did you mean add_done_callback\?\)$"):
+            future.add_callback(print)
+        assert future.result().queue.topic == "mails"
+
+
+def test_missing_attributes_stay_attribute_errors(rocketpy_server):
+    with rocketpy_server.producer("p") as producer:
+        assert not hasattr(producer, "produce")
+        with pytest.raises(AttributeError, match=r"^'Producer' object has no attribute '__closed__'$"):
+            _ = producer.__closed__
+        with pytest.raises(AttributeError, match="^Mock object has no attribute 'produce'$"):
+            mock.Mock(spec=producer).produce()
+
+
+OPTIONS = [
+    ("acks", r"the broker's flushDiskType and inSyncReplicas decide"),
+    ("value_serializer", "a body is bytes: encode it yourself"),
+    ("max_poll_records", r"write poll\(max_messages=\.\.\.\)"),
+    ("session_timeout_ms", "brokers notice missed heartbeats by themselves"),
+]
+
+
+@pytest.mark.parametrize(("option", "said"), OPTIONS)
+def test_an_option_of_another_client_without_equivalent_has_advice(option, said):
+    for make in (
+        lambda **options: rocketpy.Producer("g", **options),
+        lambda **options: rocketpy.Consumer("g", "t", **options),
+    ):
+        with pytest.raises(TypeError, match=rf"^\w+ has no option \"{option}\" \({said}"):
+            make(name_servers="h:1", **{option: 1})
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer", "Admin", "AsyncProducer", "AsyncConsumer"])
+def test_options_in_a_dict_are_refused(kind):
+    said = rf"^{kind} takes options by name, not as a dict: write {kind}\(\.\.\., name_servers='host:9876'\)"
+    with pytest.raises(TypeError, match=said):
+        getattr(rocketpy, kind)({"bootstrap.servers": "h:1"})
+
+
+def test_a_message_names_the_place_of_its_body():
+    with pytest.raises(TypeError, match=r"\(the body is the second argument: rocketpy\.Message\(topic, body\)\)"):
+        rocketpy.Message("mails", b"text", value=b"text")
 
 
 COMMIT = r"Consumer\.commit\(\) takes no message: .* commit_offsets\(\{message\.queue: message\.queue_offset \+ 1\}\)"

@@ -29,7 +29,8 @@ OPTIONS = {name for options in (ConsumerOptions, ProducerOptions, PushOptions) f
 def unnamed(documented: object) -> list[str]:
     """Arguments without an entry in the docstring. Options may have one together; the site lists them."""
     entries = set(re.findall(r"^    \\*?(\w+): ", inspect.getdoc(documented) or "", re.MULTILINE))
-    names = [name for name in inspect.signature(documented).parameters if name not in ("self", "cls") and name[0] != "_"]
+    names = [name for name in inspect.signature(documented).parameters if name not in ("self", "cls")]
+    names = [name for name in names if not name.startswith("_")]  # they only refuse arguments
     return [name for name in names if name not in entries and not (name in OPTIONS and "options" in entries)]
 
 

@@ -93,6 +93,13 @@ class AsyncPushConsumer(AsyncClosing):
 
         An `async def` runs as a task of the application's loop, which it must not block. Tasks have a copy of the
         context variables of the start; a task may call a handler for several messages, one after the other.
+
+        Args:
+            topic: The topic. Each topic has one handler.
+            tags: Tags to receive; the broker filters.
+            sql: SQL92 expression over message properties, in place of tags.
+            batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
+            codec: Decodes the `value` of a message, such as `JsonCodec(Order)`.
         """
         return self._member.register(topic, tags, sql, batch, codec)
 

@@ -53,12 +53,14 @@ FOREIGN = {
     "producer_group": ("group",),
     "request_timeout_ms": ("attempt_timeout", "api_timeout"),
     "subscribe": ("on",),
+    "to_datetime": ("to",),
     "topics": ("topic",),
     "value_deserializer": ("codec",),
 }
 """Names here for the names of other clients. Command line flags have hyphens in place of underscores."""
 ADVICE = {
     "acks": "the broker's flushDiskType and inSyncReplicas decide when it answers; send_oneway waits for no answer",
+    "alter": "create also changes a topic that exists",
     "asynchronous": "write wait=False",
     "begin_transaction": "use rocketpy.TransactionProducer",
     "callback": "write submit(message).add_done_callback(function); with asyncio, await send(message)",

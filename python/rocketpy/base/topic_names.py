@@ -70,6 +70,14 @@ class TopicNames:
 
         await asyncio.to_thread(self.explain, error, topics)
 
+    def near(self, topic: str) -> str | None:
+        """Name of the topic that is most similar to another; None without one, and if no name server answers."""
+        return self._nearest(topic, self._names())
+
+    def _nearest(self, topic: str, known: Iterable[str]) -> str | None:
+        ours = (name.removeprefix(self._prefix) for name in known if name.startswith(self._prefix))
+        return nearest(topic, (name for name in ours if name != topic and not is_system_topic(name)))
+
     def _hint(self, topic: str, known: set[str], hint: str) -> str | None:
         if is_system_topic(topic):
             return None
@@ -79,8 +87,7 @@ class TopicNames:
             return f"group and topic look swapped: {self._group} is a topic{more}; the group comes first"
         if is_group:
             return f"{topic} is a consumer group: give the name of a topic; `rocketpy topic list` shows the topics"
-        ours = (name.removeprefix(self._prefix) for name in known if name.startswith(self._prefix))
-        near = nearest(topic, (name for name in ours if not is_system_topic(name)))
+        near = self._nearest(topic, known)
         return near and f"did you mean {near}? If not, {hint.removeprefix(CHECK_NAME)}"
 
     def _names(self) -> list[str]:

@@ -11,6 +11,16 @@ from rocketpy.config import ClientOptions, ProducerOptions, Start
 from rocketpy.console.exits import DEFAULT_ADDRESS, CommandError, ExitCode
 from rocketpy.console.selection import moment
 
+
+def address(context: typer.Context, given: str) -> str:
+    """Refuses a number of messages, which `-n` has in other command lines."""
+    if given.isdecimal():
+        has_count = any("--count" in one.opts for one in context.command.params)
+        limit = f"; --count {given} limits the messages" if has_count else ""
+        raise typer.BadParameter(f"{given} is not HOST:PORT{limit}")
+    return given
+
+
 NameServer = Annotated[
     str,
     typer.Option(
@@ -19,6 +29,7 @@ NameServer = Annotated[
         envvar="NAMESRV_ADDR",
         metavar="HOST:PORT[,HOST:PORT]",
         help="Name servers of the cluster.",
+        callback=address,
     ),
 ]
 LOCAL = DEFAULT_ADDRESS

@@ -19,6 +19,8 @@ from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicN
 from rocketpy._rocketpy import is_reserved_property
 from rocketpy.base.clock import monotonic
 from rocketpy.base.descriptors import INPUT
+from rocketpy.base.names import name_server_list
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
 from rocketpy.codec import finite, refuse_constant
 from rocketpy.console import output
@@ -214,6 +216,8 @@ def send_all(
             if is_new:
                 is_new = False
                 output.STDERR.print(f"topic {topic} did not exist: the first message created it", markup=False)
+                if near := TopicNames(name_server_list(name_server), {}).near(topic):
+                    output.STDERR.print(f"a topic of a similar name exists: {near}", markup=False)
     except RocketPyError:
         output.STDERR.print(f"{output.counted(sent, 'message')} sent before the error")
         raise

@@ -5,17 +5,22 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import typer
 
-from rocketpy.base.similar import meant
+from rocketpy.base.similar import FOREIGN, did_you_mean, meant
 from rocketpy.console import streams
 from rocketpy.console.exits import ExitCode, Reported, check_values, fail, reported
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """Error class of click, of which typer may carry its own copy and exports only the subclass."""
+
+NO_COMMAND = re.compile(r"No such command '([^']+)'$")
+"""Message of typer for an unknown command without a similar one."""
+STARTS = ("earliest", "latest")
+"""Values that other command lines write into the name of an option."""
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
@@ -102,7 +107,9 @@ def usage_error(error: Any, *, is_empty: bool) -> int:
     message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rocketpy"
     if type(error).__name__ == "NoSuchOption" and error.ctx:
-        message = no_such_option(error.option_name, error.ctx.command)
+        message = no_such_option(error.option_name, error.ctx)
+    elif error.ctx and (unknown := NO_COMMAND.match(message)):
+        message += did_you_mean(unknown[1], error.ctx.command.commands)
     try:
         hint = one_of_list(message, error.ctx) or f"run `{path} --help` to see its options"
         fail(message[:1].lower() + message[1:], ExitCode.USAGE, hint)
@@ -124,13 +131,45 @@ def one_of_list(message: str, context: Any) -> str | None:
     return f"`{context.parent.command_path} {shows} {extra[1]}` shows one" if shows else None
 
 
-def no_such_option(name: str, command: Any) -> str:
+def no_such_option(name: str, context: Any) -> str:
     """Error for an option that a command lacks: it names the option that does the same, or has a similar name.
 
     Args:
         name: The option, as `--partitions`.
-        command: Command of click.
+        context: Context of click, with the command.
     """
-    known = [flag.removeprefix("--") for one in command.params for flag in one.opts if flag.startswith("--")]
-    flags = " or ".join(f"--{one}" for one in meant(name.removeprefix("--"), known))
-    return f"no such option: {name}" + (f" (did you mean {flags}?)" if flags else "")
+    written = name.removeprefix("--")
+    form = elsewhere(written, context) or argument_form(written, context)
+    if form is None:
+        known = flags_of(context.command.params)
+        head, _, value = written.partition("-")
+        same = f"{head} {value}" if head in known and value in STARTS else None
+        form = " or ".join(f"--{one}" for one in ([same] if same else meant(written, known)))
+    return f"no such option: {name}" + (f" (did you mean {form}?)" if form else "")
+
+
+def flags_of(parameters: Iterable[Any]) -> list[str]:
+    """Options among the parameters of a command, without hyphens."""
+    return [flag.removeprefix("--") for one in parameters for flag in one.opts if flag.startswith("--")]
+
+
+def parameters_below(command: Any) -> Generator[Any]:
+    """Yields the parameters of the commands of a group, whatever their depth."""
+    for one in getattr(command, "commands", {}).values():
+        yield from one.params
+        yield from parameters_below(one)
+
+
+def elsewhere(written: str, context: Any) -> str | None:
+    """Form of an option that is a command here, or an option of the commands below; None if it is neither."""
+    if written in getattr(context.command, "commands", {}):
+        return f"`{context.command_path} {written}`"
+    below = flags_of(parameters_below(context.command))
+    names = [one for one in (written, *FOREIGN.get(written.replace("-", "_"), ())) if one in below]
+    return f"--{names[0]} after the command" if names else None
+
+
+def argument_form(written: str, context: Any) -> str | None:
+    """Form of an option that is an argument of the command; None if it is not."""
+    names = [one.name for one in context.command.params if one.param_type_name == "argument"]
+    return f"`{context.command_path} {written.upper()}`" if written in names else None
