@@ -163,6 +163,8 @@ def check_command(line: str) -> None:
     path, command, rest = resolved(line)
     flags = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     for word in rest:
+        if word == "--":  # another command follows
+            break
         if word.startswith("--"):
             assert word.split("=")[0] in flags, f"rocketpy {' '.join(path)} has no option {word}"
     if is_group(command):
@@ -200,7 +202,7 @@ READ_ONLY = {
 }  # fmt: skip
 OTHERS = {
     "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
-    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "topic create",
+    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "testkit", "topic create",
     "topic delete",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""
@@ -337,6 +339,7 @@ SHARED = {
     "start it as a slave (--role slave)": {"broker"},
     "for a slave set brokerRole=SLAVE": {"broker"},
     "give one of them another name, or replace": {"schedule add"},
+    "name another path with --ready-file": {"server", "broker", "namesrv"},
 }
 """Beginnings of hints outside of the modules of commands, and the commands that show them."""
 

@@ -204,7 +204,7 @@ def test_missing_attributes_stay_attribute_errors(rocketpy_server):
         assert not hasattr(producer, "produce")
         with pytest.raises(AttributeError, match=r"^'Producer' object has no attribute '__closed__'$"):
             _ = producer.__closed__
-        with pytest.raises(AttributeError, match="^Mock object has no attribute 'produce'$"):
+        with pytest.raises(AttributeError, match=r"^Mock object has no attribute 'produce'$"):
             mock.Mock(spec=producer).produce()
 
 
