@@ -24,10 +24,17 @@ SERVER = (
 )
 
 
+def create(admin, topic):
+    """Creates a topic: its route stays known. One from the template is fetched again after a second."""
+    admin.create_topic(topic, queues=4)
+
+
 @pytest.fixture
 def server(tmp_path):
     server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
-    with server.start():
+    with server.start(), server.admin() as admin:
+        for topic in ("known", "aio"):
+            create(admin, topic)
         yield server
 
 
@@ -100,6 +107,8 @@ def test_a_killed_server_that_starts_again_fails_no_send(tmp_path):
     addresses = [ports.free_port(1, 2), ports.free_port()]
     name_server = f"127.0.0.1:{addresses[1]}"
     process = start(tmp_path / "store", addresses)
+    with rocketpy.Admin(name_servers=name_server) as admin:
+        create(admin, "killed")
     ids, ended = [], threading.Event()
     with rocketpy.Producer("killed", name_servers=name_server) as producer, ThreadPoolExecutor(4) as pool:
 
