@@ -263,20 +263,24 @@ CLIENT_DEFAULTS: ClientOptions = defaults_of(ClientOptions)
 class ProducerOptions(ClientOptions, total=False):
     """Keyword options of `rocketpy.Producer`."""
 
-    send_timeout: Annotated["Duration", Default(3.0)]
-    """Timeout for one send, including all attempts. Default 3 s."""
-    retries: Annotated["int", Default(2)]
-    """Number of retries after the first attempt, at other brokers if available, all with the same `msg_id`. Messages
-    with an order key or a queue are not retried once they may be stored. Default 2."""
+    send_timeout: Annotated["Duration", Default(60.0)]
+    """Timeout for one send, including all attempts and pauses. Default 60 s: a broker may restart meanwhile."""
+    attempt_timeout: Annotated["Duration", Default(3.0)]
+    """Timeout for one attempt while another broker can be tried, at most half of the remaining time. An attempt at the
+    only broker has longer. Also the timeout of `send_oneway`, and the default of `request`. Default 3 s."""
+    retries: Annotated["int | None", Default(None)]
+    """Maximum number of retries after the first attempt, at other brokers if available, all with the same `msg_id`.
+    Messages with an order key or a queue are not retried once they may be stored. Default None: until `send_timeout`
+    while servers are away or busy, and 2 after other refusals."""
     backoff: Annotated["Backoff", Default(Backoff())]
-    """Pause before a retry at the broker that failed; other brokers are tried at once. Default `Backoff()`: 50 ms,
-    doubled each time up to 1 s, plus or minus 20 % at random."""
+    """Pause before a retry once all brokers of the topic have failed; another broker is tried at once. Default
+    `Backoff()`: 50 ms, doubled each time up to 1 s, plus or minus 20 % at random."""
     selector: Annotated["Selector", Default("round_robin")]
     """Chooses the queue of messages that have neither a queue nor an order key: `"round_robin"` (the default),
     `"random"`, `"least_latency"`, or a function `(queues, message)` that returns one of the queues. `"least_latency"`
     is a round robin that skips brokers that failed, for 10 s and until they answer again, and brokers that took 0.55 s
-    or longer, for 2 s to 30 s. A function is also called for messages with an order key, and its queue counts like a
-    queue passed to the call."""
+    or longer, for 2 s to 30 s. The others skip only brokers that failed after a silence of 1 s or longer. A function is
+    also called for messages with an order key, and its queue counts like a queue passed to the call."""
     max_message_size: Annotated["int", Default(4 << 20)]
     """Maximum size of a body in bytes, before compression. Default 4 MiB."""
     compression: Annotated["Compression | None", Default("zlib")]
@@ -315,8 +319,8 @@ PRODUCER_DEFAULTS: ProducerOptions = defaults_of(ProducerOptions, CLIENT_DEFAULT
 PATIENT: ClientOptions = {"api_timeout": 30.0}
 """Options of commands, which a user can interrupt: they wait for a stalled disk instead of failing with an unknown
 outcome."""
-PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
-"""The same for producers."""
+PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0, "retries": 2}
+"""The same for producers. A command reports a server that is away instead of waiting for it."""
 
 
 class MemberOptions(ClientOptions, total=False):

@@ -103,6 +103,7 @@ class PatientServer(rocketpy.Server):
         """Creates a producer with timeouts of one minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
+        options.setdefault("attempt_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
 
     def consumer(

@@ -95,6 +95,14 @@ def test_send(frozen):
     assert_wakes(lambda: frozen[0].send(Message("frozen", b"text")))
 
 
+def test_send_to_a_server_that_is_away(tmp_path):
+    server = rocketpy.Server(tmp_path / "store").start()
+    with rocketpy.Producer("away", name_servers=server.name_server) as producer:
+        producer.send(Message("away", b"text"))
+        server.stop()
+        assert_wakes(lambda: producer.send(Message("away", b"text")))
+
+
 def test_send_many(frozen):
     assert_wakes(lambda: frozen[0].send_many([Message("frozen", b"text")] * 10))
 

@@ -174,7 +174,7 @@ class AsyncProducer(AsyncClosing):
         with hinted(RefusedError, code=ILLEGAL_OPERATION, hint=RECALL_HINT):
             await later(self._native().recall, recall_handle(receipt))
 
-    async def flush(self, timeout: Duration = 30.0) -> None:
+    async def flush(self, timeout: Duration = 60.0) -> None:
         """Waits for the outcome of every message sent before, as `Producer.flush`."""
         await later(self._native().flush, timeout)
 

@@ -57,8 +57,9 @@ def confirm(question: str, *, yes: bool) -> None:
 
 WAITING: ClientOptions = {"api_timeout": 10.0}
 """Timeouts of the commands' clients for answers. `--timeout` changes them."""
-WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0}
-"""Timeouts of producers. Sends wait longer, because the outcome of a send that timed out is unknown."""
+WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0, "retries": 2}
+"""Options of producers. Sends wait longer, because the outcome of a send that timed out is unknown. A command reports a
+server that is away instead of waiting for it."""
 
 
 def wait_for(seconds: float) -> None:

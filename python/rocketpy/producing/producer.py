@@ -114,6 +114,8 @@ class Producer(Closing):
     ) -> Receipt:
         """Sends one message and waits for its acknowledgement, trying another broker when one fails.
 
+        While all brokers of the topic are away the call waits, up to `send_timeout`, and sends once one is back.
+
         Args:
             message: The message. Its `order_key`, if any, selects the queue.
             queue: The queue to use; no other queue is tried.
@@ -125,7 +127,8 @@ class Producer(Closing):
             RequestTimeoutError: No acknowledgement arrived in time. The message may be stored: a retry may store it
                 twice.
             ConnectionLostError: The connection ended before the answer. The message may be stored, as above.
-            ConnectionFailedError: No name server, or no broker, can be reached; a retry is safe.
+            ConnectionFailedError: No broker could be reached until the timeout, or no name server has ever answered;
+                a retry is safe.
             InvalidArgumentError: The message, a tag or an id is invalid; nothing was sent.
             NotSupportedError: The message requests a transaction; nothing was sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
@@ -165,7 +168,7 @@ class Producer(Closing):
         Args:
             message: The message, as for `send`.
             queue: The queue to use; no other queue is tried.
-            timeout: Timeout for the send and the reply together, in seconds; default: the producer's `send_timeout`.
+            timeout: Timeout for the send and the reply together, in seconds; default: the producer's `attempt_timeout`.
             msg_id: As for `send`.
 
         Returns:
@@ -283,7 +286,7 @@ class Producer(Closing):
         """
         return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
 
-    def flush(self, timeout: Duration = 30.0) -> None:
+    def flush(self, timeout: Duration = 60.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Does not block `submit`.
 
         Args:
@@ -296,6 +299,8 @@ class Producer(Closing):
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer: whether the message was stored is unknown.
+
+        The call waits for route and connection, up to `attempt_timeout`, and does not retry.
 
         Args:
             message: The message.

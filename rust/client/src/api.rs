@@ -158,6 +158,24 @@ impl Api {
         self.shared.names.all()
     }
 
+    /// Whether a route query that failed with `error` may succeed once servers are back, without a change by the user. A name server
+    /// that never answered probably has another address.
+    pub(crate) fn may_recover(&self, topic: &str, error: &ClientError) -> bool {
+        match error {
+            ClientError::Connect { .. }
+            | ClientError::ConnectionLost { .. }
+            | ClientError::Congested { .. }
+            | ClientError::Timeout { .. } => self.shared.names.have_answered(),
+            ClientError::NoBrokers { .. } => self.shared.routes.knew_brokers(),
+            ClientError::NoQueue { .. } => {
+                self.shared.routes.get(topic).is_some_and(|route| route.lacks_masters())
+            }
+            ClientError::BrokerNotFound { broker_name } => self.shared.routes.knew_broker(broker_name),
+            ClientError::Refused { code, .. } => outcome::is_passing(*code),
+            _ => false,
+        }
+    }
+
     /// Asks the name servers for the route of a topic. `None`: no broker has the topic.
     pub(crate) async fn fetch_route(&self, topic: &str) -> Result<Option<TopicRoute>, ClientError> {
         const OPERATION: &str = "route query";

@@ -94,10 +94,15 @@ impl ClientConfig {
 /// Settings of a [`Producer`](crate::Producer).
 #[derive(Debug, Clone)]
 pub struct ProducerConfig {
-    /// Time for one send, all attempts together. Default 3 s.
+    /// Time for one send, all attempts and the pauses between them together. Default 60 s: a broker that is started again within half a
+    /// minute fails no send.
     pub send_timeout: Duration,
-    /// Further attempts after the first. Default 2.
-    pub retries: u32,
+    /// Time for one attempt while another broker can be tried, and for a one-way send. Never more than half of the time that is left. An
+    /// attempt at the only broker, or of a message that may not be stored twice, has longer. Default 3 s.
+    pub attempt_timeout: Duration,
+    /// Further attempts after the first. Default `None`: as many as the send timeout allows while servers are away or busy, and 2 after other
+    /// refusals that another broker may not share.
+    pub retries: Option<u32>,
     /// Largest body, before compression. Default 4 MiB.
     pub max_message_size: usize,
     /// Single sends compress bodies of this many bytes or more. Default 4,096.
@@ -132,8 +137,9 @@ pub struct ProducerConfig {
 impl Default for ProducerConfig {
     fn default() -> Self {
         Self {
-            send_timeout: Duration::from_secs(3),
-            retries: 2,
+            send_timeout: Duration::from_secs(60),
+            attempt_timeout: Duration::from_secs(3),
+            retries: None,
             max_message_size: 4 << 20,
             compress_over: 4096,
             compression: Some(CompressionType::Zlib),
@@ -161,6 +167,10 @@ impl ProducerConfig {
         at_least("max_message_size", self.max_message_size, 1)?;
         at_least("requests_in_flight", self.requests_in_flight, 1)?;
         at_least("default_topic_queues", self.default_topic_queues as usize, 1)?;
+        if self.attempt_timeout.is_zero() {
+            let reason = "more than 0 s".to_owned();
+            return Err(ClientError::InvalidConfig { field: "attempt_timeout", reason });
+        }
         if !(0..=MAX_COMPRESSION_LEVEL).contains(&self.compression_level) {
             let reason = format!("from 0 to {MAX_COMPRESSION_LEVEL}, given: {}", self.compression_level);
             return Err(ClientError::InvalidConfig { field: "compression_level", reason });

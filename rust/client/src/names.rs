@@ -1,6 +1,6 @@
 //! Which name server is asked.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -16,6 +16,8 @@ use crate::log_throttle::LogThrottle;
 pub(crate) struct NameServers {
     addresses: Vec<String>,
     current: AtomicUsize,
+    /// One of them has answered since the client was made.
+    has_answered: AtomicBool,
     /// What the log says of each.
     failures: Mutex<Vec<LogThrottle>>,
 }
@@ -42,7 +44,7 @@ impl NameServers {
         }
         let current = AtomicUsize::new(start as usize % addresses.len());
         let failures = Mutex::new(addresses.iter().map(|_| LogThrottle::default()).collect());
-        Ok(Self { addresses, current, failures })
+        Ok(Self { addresses, current, has_answered: AtomicBool::new(false), failures })
     }
 
     pub(crate) fn first(&self) -> &str {
@@ -71,7 +73,13 @@ impl NameServers {
     /// Notes an answer: this one is asked first from now on. True when its silence was reported before.
     pub(crate) fn answered(&self, index: usize) -> bool {
         self.current.store(index, Ordering::Relaxed);
+        self.has_answered.store(true, Ordering::Relaxed);
         self.failures.lock()[index].worked()
+    }
+
+    /// Whether any has answered: if not, the addresses may be wrong.
+    pub(crate) fn have_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
     }
 
     /// Notes that one did not answer. True when that is to be reported.
@@ -116,7 +124,9 @@ mod tests {
     #[test]
     fn the_one_that_answered_is_asked_first() {
         let servers = parse(&["a:1;b:2;c:3"]).unwrap();
+        assert!(!servers.have_answered());
         assert!(!servers.answered(1), "nothing was reported");
+        assert!(servers.have_answered());
         assert_eq!(servers.in_turn().collect::<Vec<_>>(), [(1, "b:2"), (2, "c:3"), (0, "a:1")]);
     }
 

@@ -61,6 +61,11 @@ fn may_change(error: &CallError) -> bool {
     }
 }
 
+/// Whether a refusal ends by itself: the server is busy, or shuts down.
+pub(crate) fn is_passing(code: i32) -> bool {
+    matches!(code, response::SYSTEM_BUSY | response::GO_AWAY)
+}
+
 /// Lets an answer with SUCCESS through.
 pub(crate) fn success(
     operation: &'static str,

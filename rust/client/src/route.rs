@@ -17,6 +17,8 @@ const IDLE_ROUNDS: u32 = 10;
 /// Maximum number of queues to send to, and of queues to read, in a route: those of 16 brokers with as many queues as RocketPy's brokers
 /// allow. A few bytes of a route stand for any number of queues, and each takes 40 bytes here.
 const MAX_QUEUES: u64 = 262_144;
+/// Maximum number of broker names that are remembered after their routes.
+const MAX_KNOWN_BROKERS: usize = 1024;
 
 /// A route has too many queues.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +98,11 @@ impl TopicRoute {
     pub(crate) fn may_publish(&self) -> bool {
         let is_fresh = !self.from_template || self.fetched_at.elapsed() < TEMPLATE_LIFE;
         is_fresh && !self.publish.is_empty()
+    }
+
+    /// Whether sends fail only because masters are missing: the topic itself is writable.
+    pub(crate) fn lacks_masters(&self) -> bool {
+        self.publish.is_empty() && self.queue_data.iter().any(|queues| queues.permission().is_writable())
     }
 
     fn broker(&self, broker_name: &str) -> Option<&BrokerData> {
@@ -185,6 +192,8 @@ fn readable_queues(topic: &Arc<str>, queues: &[QueueData]) -> Vec<MessageQueue> 
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     table: RwLock<HashMap<Arc<str>, Arc<TopicRoute>>>,
+    /// Brokers that any route has named: one that is missing now may come back.
+    known_brokers: RwLock<HashSet<String>>,
     /// Held while a route is fetched, so that callers that need the same route ask once.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -197,6 +206,7 @@ impl Routes {
     }
 
     pub(crate) fn put(&self, route: TopicRoute) -> Arc<TopicRoute> {
+        self.remember_brokers(&route);
         let route = Arc::new(route);
         let mut table = self.table.write();
         if let Some(old) = table.get(&route.topic) {
@@ -204,6 +214,27 @@ impl Routes {
         }
         table.insert(route.topic.clone(), route.clone());
         route
+    }
+
+    fn remember_brokers(&self, route: &TopicRoute) {
+        let names = || route.brokers.iter().map(|broker| &broker.broker_name);
+        let is_new = |name: &&String| !self.known_brokers.read().contains(*name);
+        if names().any(|name| is_new(&name)) {
+            let mut known = self.known_brokers.write();
+            let room = MAX_KNOWN_BROKERS.saturating_sub(known.len());
+            known.extend(names().take(room).cloned());
+            assert!(known.len() <= MAX_KNOWN_BROKERS, "broker names that are remembered have a bound");
+        }
+    }
+
+    /// Whether any route has named the broker.
+    pub(crate) fn knew_broker(&self, broker_name: &str) -> bool {
+        self.known_brokers.read().contains(broker_name)
+    }
+
+    /// Whether any route has named a broker.
+    pub(crate) fn knew_brokers(&self) -> bool {
+        !self.known_brokers.read().is_empty()
     }
 
     pub(crate) fn remove(&self, topic: &str) {

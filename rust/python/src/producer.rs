@@ -393,6 +393,7 @@ fn not_messages(given: &Bound<'_, PyAny>) -> PyErr {
 fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     let mut config = ProducerConfig::default();
     options.set_duration("send_timeout", &mut config.send_timeout)?;
+    options.set_duration("attempt_timeout", &mut config.attempt_timeout)?;
     options.set_int("retries", &mut config.retries)?;
     options.set_int("max_message_size", &mut config.max_message_size)?;
     if let Some(kind) =

@@ -44,10 +44,11 @@ class SinkClient:
         self._shared = shared
         self.admin = Admin(options.name_servers, **shared)
         arguments = shared | dict(options.client)
-        if options.progress_topic is not None:
-            arguments["retries"] = 0
+        arguments["retries"] = 2 if options.progress_topic is None else 0
         self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)
-        self.recorder = Producer(f"{options.producer_group}-progress", name_servers=options.name_servers, **shared)
+        self.recorder = Producer(
+            f"{options.producer_group}-progress", name_servers=options.name_servers, retries=2, **shared
+        )
         """Sends records: they may be stored twice, and are not under the limits that the user sets for rows."""
         self._arguments = arguments
 

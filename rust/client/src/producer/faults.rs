@@ -58,6 +58,10 @@ impl FaultsNow<'_> {
             && self.state.brokers.get(broker_name).is_none_or(|fault| fault.available_at <= self.now)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.brokers.is_empty()
+    }
+
     pub(crate) fn is_reachable(&self, broker_name: &str) -> bool {
         self.state.brokers.get(broker_name).is_none_or(|fault| fault.unreachable.is_none())
     }
@@ -84,7 +88,7 @@ impl Faults {
         let mut state = self.state.lock();
         let fault = state.avoid(&queue.broker_name, now + PENALTY_OF_FAILURE);
         if fault.unreachable.replace(queue.clone()).is_none() {
-            warn!(broker_name = &*queue.broker_name, "broker failed, sending to other brokers");
+            warn!(broker_name = &*queue.broker_name, "broker failed, other brokers preferred");
         }
         !std::mem::replace(&mut state.is_asking, true)
     }

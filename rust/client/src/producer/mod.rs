@@ -1,5 +1,6 @@
 //! Sending messages.
 
+mod attempts;
 mod faults;
 mod lane;
 mod lanes;
@@ -293,9 +294,15 @@ impl Producer {
             broker_name: parsed.broker_name.as_str().into(),
             queue_id: 0,
         };
-        let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
-        let address = api.master_of(&queue).await?;
-        let recalled = api.call_ok(&address, "recall", wire::recall(self.group(), &queue, handle)).await;
+        let call = |left| {
+            let (api, queue) = (self.client().api().with_timeout(left), &queue);
+            async move {
+                let address = api.master_of(queue).await?;
+                api.call_ok(&address, "recall", wire::recall(self.group(), queue, handle)).await
+            }
+        };
+        let sender = &self.shared.sender;
+        let recalled = sender.while_away(&queue.topic, sender.config.send_timeout, call).await;
         if let Some(tracer) = &self.shared.sender.tracer
             && matches!(recalled, Ok(_) | Err(ClientError::Refused { .. }))
         {

@@ -17,7 +17,7 @@ use crate::replies::ReceivedReply;
 use crate::send_error::SendError;
 
 impl Producer {
-    /// Sends a message and waits for the reply of whoever receives it. The timeout of the options, or the send timeout, is that of
+    /// Sends a message and waits for the reply of whoever receives it. The timeout of the options, or that of an attempt, is that of
     /// both.
     ///
     /// A reply is best effort: the broker hands it to this client over a live connection, once.
@@ -37,7 +37,8 @@ impl Producer {
         let message: &Message = &self.namespace().wrap_message(message);
         let options = self.namespace().wrap_options(options);
         let sender = &self.shared.sender;
-        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
+        let timeout =
+            options.timeout.unwrap_or(sender.config.attempt_timeout.min(sender.config.send_timeout));
         let id = correlation_id();
         let request = asking(message, &id, self.client().client_id(), timeout)?;
         let outgoing = self.pack(&request, &options)?;
@@ -102,7 +103,8 @@ impl Producer {
         }
         self.shared.sender.route_within(topic, timeout).await?;
         // A broker that does not answer must not use up the time of the request: the next heartbeat tells it.
-        if tokio::time::timeout(timeout / 2, self.client().heartbeat()).await.is_ok() {
+        let patience = self.shared.sender.config.attempt_timeout.min(timeout / 2);
+        if tokio::time::timeout(patience, self.client().heartbeat()).await.is_ok() {
             self.shared.asked_topics.lock().insert(topic.to_owned());
         }
         Ok(())

@@ -26,6 +26,7 @@ pub(crate) fn after_failure(error: &ClientError, bound_to_queue: bool) -> Next {
         ClientError::Refused { code, .. } => is_retryable_code(*code),
         ClientError::Connect { .. }
         | ClientError::ConnectionLost { .. }
+        | ClientError::Congested { .. }
         | ClientError::Timeout { .. }
         | ClientError::BrokerNotFound { .. } => true,
         _ => false,

@@ -37,8 +37,9 @@ pub(crate) struct Selection {
     /// Index at which the rotation of every topic starts; it differs between producers.
     start: u32,
     next: Mutex<HashMap<String, Arc<AtomicU32>>>,
-    /// Brokers that are avoided; `None` where none is.
-    faults: Option<Arc<Faults>>,
+    /// Brokers that are avoided: those that were silent, and with `avoids_slow` also those that were slow or refused.
+    faults: Arc<Faults>,
+    avoids_slow: bool,
 }
 
 impl Selection {
@@ -51,7 +52,8 @@ impl Selection {
             is_random: selector == Selector::Random,
             start,
             next: Mutex::default(),
-            faults: (selector == Selector::LeastLatency).then(Arc::default),
+            faults: Arc::default(),
+            avoids_slow: selector == Selector::LeastLatency,
         }
     }
 
@@ -77,16 +79,14 @@ impl Selection {
         queues: &[MessageQueue],
         is_wanted: impl Fn(&MessageQueue) -> bool,
     ) -> Option<usize> {
-        if let Some(faults) = &self.faults {
-            let faults = faults.at(now);
-            let picked = self
-                .pick_among(topic, queues, |queue| {
-                    is_wanted(queue) && faults.is_available(&queue.broker_name)
-                })
-                .or_else(|| {
-                    let is_reachable = |queue: &MessageQueue| faults.is_reachable(&queue.broker_name);
-                    self.pick_among(topic, queues, |queue| is_wanted(queue) && is_reachable(queue))
-                });
+        let faults = self.faults.at(now);
+        if !faults.is_empty() {
+            let is_available =
+                |queue: &MessageQueue| is_wanted(queue) && faults.is_available(&queue.broker_name);
+            let is_reachable =
+                |queue: &MessageQueue| is_wanted(queue) && faults.is_reachable(&queue.broker_name);
+            let picked = self.pick_among(topic, queues, is_available);
+            let picked = picked.or_else(|| self.pick_among(topic, queues, is_reachable));
             if picked.is_some() {
                 return picked;
             }
@@ -126,14 +126,15 @@ impl Selection {
 
     /// A broker took a message.
     pub(crate) fn answered(&self, queue: &MessageQueue, latency: Duration, now: Instant) {
-        if let Some(faults) = &self.faults {
-            faults.answered(&queue.broker_name, latency, now);
-        }
+        let latency = if self.avoids_slow { latency } else { Duration::ZERO };
+        self.faults.answered(&queue.broker_name, latency, now);
     }
 
-    /// A broker did not take a message that another may take. Returns the faults where somebody is to ask when it answers again.
-    pub(crate) fn failed(&self, queue: &MessageQueue, now: Instant) -> Option<&Arc<Faults>> {
-        self.faults.as_ref().filter(|faults| faults.failed(queue, now))
+    /// A broker did not take a message that another may take. `is_silent`: it would cost the next message as much time. Returns the
+    /// faults where somebody is to ask when it answers again.
+    pub(crate) fn failed(&self, queue: &MessageQueue, is_silent: bool, now: Instant) -> Option<&Arc<Faults>> {
+        let is_avoided = self.avoids_slow || is_silent;
+        (is_avoided && self.faults.failed(queue, now)).then_some(&self.faults)
     }
 }
 
@@ -189,6 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn silent_broker_is_avoided_by_every_selector() {
+        for selector in [Selector::RoundRobin, Selector::Random] {
+            let (selection, queues) = (Selection::starting_at(selector, 0), queues());
+            let start = Instant::now();
+            let picks = |queue: usize| {
+                let mut picked = (0..100).map(|_| selection.pick_at(start, "t", &queues, |_| true).unwrap());
+                picked.any(|index| index == queue)
+            };
+            selection.answered(&queues[0], Duration::from_secs(20), start);
+            assert!(selection.failed(&queues[0], false, start).is_none() && picks(0), "{selector:?}");
+            assert!(selection.failed(&queues[0], true, start).is_some() && !picks(0), "{selector:?}");
+            selection.answered(&queues[0], Duration::ZERO, start);
+            let later = start + Duration::from_secs(60);
+            assert!(selection.pick_at(later, "t", &queues[..1], |_| true).is_some());
+            assert!(selection.faults.at(later).is_available("a"), "{selector:?}");
+        }
+    }
+
+    #[test]
     fn slow_and_failed_brokers_are_avoided_for_a_while() {
         let (selection, queues) = (Selection::starting_at(Selector::LeastLatency, 0), queues());
         let start = Instant::now();
@@ -213,8 +233,9 @@ mod tests {
         assert_eq!(brokers(5999), ["b"], "a quick answer does not shorten it");
         answered(2, 15_000, 0);
         assert_eq!(brokers(5999), ["a", "b"], "none is available: all reachable ones are used");
-        assert!(selection.failed(&queues[2], at(0)).is_some(), "somebody is to ask for it");
-        assert!(selection.failed(&queues[3], at(0)).is_none(), "somebody does already");
+        let refused = |index: usize| selection.failed(&queues[index], false, at(0)).is_some();
+        assert!(refused(2), "somebody is to ask for it");
+        assert!(!refused(3), "somebody does already");
         assert_eq!(brokers(5999), ["a"]);
         assert_eq!(brokers(60_000), ["a"], "it did not answer since");
         answered(2, 1, 60_000);

@@ -7,8 +7,9 @@ use rocketpy_model::MessageQueue;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::SendMessageResponseHeader;
-use tracing::{debug, warn};
+use tracing::warn;
 
+use super::attempts::Attempts;
 use super::faults::Faults;
 use super::pack::Outgoing;
 use super::receipts::Stored;
@@ -25,6 +26,8 @@ use crate::trace::{Acknowledged, Tracer};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
+/// A broker that failed after so long, or after half an attempt, did not refuse: it was silent.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Which queue a request goes to.
 #[derive(Debug, Clone)]
@@ -49,15 +52,6 @@ pub(crate) struct Sender {
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
-/// The attempts of one request so far.
-struct Attempts {
-    started: Instant,
-    timeout: Duration,
-    made: u32,
-    brokers: Vec<Arc<str>>,
-    may_have_been_applied: bool,
-}
-
 impl Sender {
     /// The route to publish `topic` by, with at least one queue.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
@@ -73,19 +67,48 @@ impl Sender {
         self.client.api().known_publish_route(topic).filter(|route| !route.publish.is_empty())
     }
 
-    /// As [`route`](Self::route), within a timeout.
+    /// As [`route`](Self::route), within a timeout. Where the number of retries is not limited, it waits for servers that are away.
     pub(crate) async fn route_within(
         &self,
         topic: &str,
         timeout: Duration,
     ) -> Result<Arc<TopicRoute>, ClientError> {
-        let late = |_| ClientError::Timeout {
-            operation: "route query",
-            address: "all name servers".to_owned(),
-            timeout_ms: timeout.as_millis() as u64,
-            may_have_been_applied: false,
+        let query = |left| async move {
+            tokio::time::timeout(left, self.route(topic)).await.map_err(|_| late(timeout))?
         };
-        tokio::time::timeout(timeout, self.route(topic)).await.map_err(late)?
+        self.while_away(topic, timeout, query).await
+    }
+
+    /// Repeats a call that certainly changed nothing while its server is away, until the timeout. `call` has the time that is left.
+    ///
+    /// # Errors
+    /// That of the last call.
+    pub(super) async fn while_away<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        topic: &str,
+        timeout: Duration,
+        call: impl Fn(Duration) -> F,
+    ) -> Result<T, ClientError> {
+        let (started, mut calls) = (Instant::now(), 0);
+        let left = || timeout.saturating_sub(started.elapsed());
+        loop {
+            let error = match call(left()).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let may_recover = self.client.api().may_recover(topic, &error) && !error.may_have_been_applied();
+            if self.config.retries.is_some() || !may_recover || left().is_zero() {
+                return Err(error);
+            }
+            if self.client.api().sends_again() {
+                warn!(topic, %error, "server away, retrying");
+            }
+            calls += 1;
+            tokio::time::sleep(self.config.backoff.pause(calls).min(left())).await;
+            if left().is_zero() {
+                return Err(error);
+            }
+        }
     }
 
     /// Sends until acknowledged, or until no further attempt is allowed.
@@ -115,41 +138,45 @@ impl Sender {
         loop {
             let route = self.route_within(&outgoing.topic, attempts.left()).await;
             let mut route = route.map_err(|error| attempts.give_up(&outgoing.topic, error, false))?;
-            let (queue, bound) = self.choose(&route, &target, attempts.brokers.last())?;
+            let (queue, bound) = self.choose(&route, &target, &attempts)?;
+            let is_only_chance = bound || outgoing.is_half();
+            let limit = attempts.limit(&self.config, &route, &queue.broker_name, is_only_chance);
             let began = Instant::now();
-            let result = self.attempt(outgoing, &mut route, &queue, attempts.left()).await;
+            let result = self.attempt(outgoing, &mut route, &queue, limit).await;
             self.note(&queue, began, &result);
             let error = match result {
                 Ok(stored) => return Ok(stored),
                 Err(error) => error,
             };
-            attempts.failed(&queue, &error);
-            assert!(
-                attempts.made <= self.config.retries.saturating_add(1),
-                "a send makes no more attempts than allowed"
-            );
-            // A second half message would be asked for, and committed, as a transaction of its own.
-            let may_be_a_second = outgoing.is_half() && error.may_have_been_applied();
-            // A broker that could not push a reply has stored it, and will not find the requester the next time either.
-            let is_undeliverable = outgoing.is_reply && error.is_refused_with(response::SYSTEM_ERROR);
-            let next = match may_be_a_second || is_undeliverable {
-                true => Next::GiveUp,
-                false => retry::after_failure(&error, bound),
-            };
-            if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
-                if error.retryable() {
-                    self.refresh_aside(route);
+            attempts.failed(&queue.broker_name, &error, self.may_recover(&outgoing.topic, &error));
+            let next = next_after(outgoing, &error, bound);
+            if next != Next::GiveUp && attempts.may_continue(self.config.retries) {
+                if self.client.api().sends_again() {
+                    warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, retrying");
                 }
-                return Err(attempts.give_up(&outgoing.topic, error, true));
+                self.prepare_next(&route, next, &mut attempts).await;
+                if !attempts.left().is_zero() {
+                    if next == Next::Elsewhere {
+                        target = Target::Any;
+                    }
+                    under_way.retried();
+                    continue;
+                }
             }
-            if self.client.api().sends_again() {
-                warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, retrying");
+            if error.retryable() {
+                self.refresh_aside(route);
             }
-            if next == Next::Elsewhere {
-                target = Target::Any;
+            return Err(attempts.give_up(&outgoing.topic, error, true));
+        }
+    }
+
+    /// Whether a failed attempt may succeed later without a change by the user.
+    fn may_recover(&self, topic: &str, error: &ClientError) -> bool {
+        match error {
+            ClientError::Refused { .. } | ClientError::BrokerNotFound { .. } => {
+                self.client.api().may_recover(topic, error)
             }
-            self.prepare_next(&route, &queue, next, &attempts).await;
-            under_way.retried();
+            _ => true,
         }
     }
 
@@ -161,7 +188,9 @@ impl Sender {
             // No broker failed here.
             Err(ClientError::BrokerNotFound { .. }) => {}
             Err(error) if retry::after_failure(error, false) == Next::Elsewhere => {
-                if let Some(faults) = self.selection.failed(queue, now) {
+                let took = now.saturating_duration_since(began);
+                let is_silent = took >= SILENCE.min(self.config.attempt_timeout / 2);
+                if let Some(faults) = self.selection.failed(queue, is_silent, now) {
                     let asking = Faults::ask_until_reachable(Arc::downgrade(faults), self.client.clone());
                     self.client.runtime().spawn(asking);
                 }
@@ -178,22 +207,16 @@ impl Sender {
             .spawn(async move { client.api().refresh_failed_route(&route, default_queues).await });
     }
 
-    /// Fetches the route again; pauses when the next attempt goes to the same broker.
-    async fn prepare_next(
-        &self,
-        route: &Arc<TopicRoute>,
-        failed: &MessageQueue,
-        next: Next,
-        attempts: &Attempts,
-    ) {
-        let refresh = self.client.api().refresh_publish_route(route, self.config.default_topic_queues);
-        if let Ok(Err(error)) = tokio::time::timeout(attempts.left(), refresh).await {
-            debug!(topic = %route.topic, %error, "route refresh after a failed send failed");
-        }
-        let others = route.publish.iter().any(|queue| queue.broker_name != failed.broker_name);
-        if next == Next::SameQueue || !others {
-            tokio::time::sleep(self.config.backoff.pause(attempts.made).min(attempts.left())).await;
-        }
+    /// Fetches the route again, and pauses unless another broker has its turn: that one is tried at once. A name server on the same dead
+    /// machine delays the next attempt by one attempt at most.
+    async fn prepare_next(&self, route: &Arc<TopicRoute>, next: Next, attempts: &mut Attempts) {
+        let Some(pause) = attempts.pause(&self.config, route, next) else {
+            return self.refresh_aside(route.clone());
+        };
+        let refresh = self.client.api().refresh_failed_route(route, self.config.default_topic_queues);
+        let patience = self.config.attempt_timeout.min(attempts.left());
+        drop(tokio::time::timeout(patience, refresh).await); // an error is logged there
+        tokio::time::sleep(pause.min(attempts.left())).await;
     }
 
     /// The queue of the next attempt, and whether the message is bound to it.
@@ -201,14 +224,14 @@ impl Sender {
         &self,
         route: &TopicRoute,
         target: &Target,
-        failed: Option<&Arc<str>>,
+        attempts: &Attempts,
     ) -> Result<(MessageQueue, bool), ClientError> {
         match target {
             Target::Only(queue) => Ok((queue.clone(), true)),
             Target::First(queue) => Ok((queue.clone(), false)),
             Target::Any => {
-                let has_not_failed = |queue: &MessageQueue| failed != Some(&queue.broker_name);
-                let picked = self.selection.pick(&route.topic, &route.publish, has_not_failed);
+                let has_turn = |queue: &MessageQueue| !attempts.is_spent(&queue.broker_name);
+                let picked = self.selection.pick(&route.topic, &route.publish, has_turn);
                 let none = || ClientError::NoQueue { topic: route.topic.to_string(), wanted: "writable" };
                 Ok((route.publish[picked.ok_or_else(none)?].clone(), false))
             }
@@ -279,14 +302,15 @@ impl Sender {
         })
     }
 
-    /// Sends once, without waiting for an answer.
+    /// Sends once, without waiting for an answer. It waits for the route and the connection, as long as for one attempt of a send.
     pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), SendError> {
-        let mut route = self.route_within(&outgoing.topic, self.config.send_timeout).await?;
-        let (queue, _) = self.choose(&route, &target, None)?;
+        let timeout = self.config.attempt_timeout.min(self.config.send_timeout);
+        let mut route = self.route_within(&outgoing.topic, timeout).await?;
+        let (queue, _) = self.choose(&route, &target, &Attempts::new(timeout))?;
         let began = Instant::now();
         let sent = async {
             let address = self.address(&mut route, &queue).await?;
-            let (request, timeout) = (self.request(outgoing, &queue), self.config.send_timeout);
+            let request = self.request(outgoing, &queue);
             let sent = self.client.api().call_oneway(&address, "one-way send", request, timeout).await;
             sent.map_err(|error| naming_the_topic(error, &outgoing.topic))
         };
@@ -299,37 +323,25 @@ impl Sender {
     }
 }
 
-impl Attempts {
-    fn new(timeout: Duration) -> Self {
-        Self { started: Instant::now(), timeout, made: 0, brokers: Vec::new(), may_have_been_applied: false }
+/// What follows a failed attempt of a message.
+fn next_after(outgoing: &Outgoing, error: &ClientError, bound: bool) -> Next {
+    // A second half message would be asked for, and committed, as a transaction of its own.
+    let may_be_a_second = outgoing.is_half() && error.may_have_been_applied();
+    // A broker that could not push a reply has stored it, and will not find the requester the next time either.
+    let is_undeliverable = outgoing.is_reply && error.is_refused_with(response::SYSTEM_ERROR);
+    match may_be_a_second || is_undeliverable {
+        true => Next::GiveUp,
+        false => retry::after_failure(error, bound),
     }
+}
 
-    fn left(&self) -> Duration {
-        self.timeout.saturating_sub(self.started.elapsed())
-    }
-
-    fn failed(&mut self, queue: &MessageQueue, error: &ClientError) {
-        self.made += 1;
-        self.brokers.push(queue.broker_name.clone());
-        assert!(self.made as usize == self.brokers.len(), "each attempt has its broker");
-        self.may_have_been_applied |= error.may_have_been_applied();
-    }
-
-    /// The error to return: that of the only attempt, or the last one together with what was tried before.
-    fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> SendError {
-        let broker = self.brokers.last().cloned();
-        if self.made <= u32::from(of_attempt) {
-            return SendError { broker, ..last.into() };
-        }
-        let failed = ClientError::SendFailed {
-            topic: topic.to_owned(),
-            attempts: self.made,
-            elapsed_ms: self.started.elapsed().as_millis() as u64,
-            brokers: self.brokers.join(","),
-            may_have_been_applied: self.may_have_been_applied,
-            last: Arc::new(last),
-        };
-        SendError { broker, ..failed.into() }
+/// The error of a route query that did not end in time.
+fn late(timeout: Duration) -> ClientError {
+    ClientError::Timeout {
+        operation: "route query",
+        address: "all name servers".to_owned(),
+        timeout_ms: timeout.as_millis() as u64,
+        may_have_been_applied: false,
     }
 }
 

@@ -97,32 +97,44 @@ impl Producer {
         later: Later,
         timeout: Duration,
     ) -> Result<(), ClientError> {
-        let route = self.shared.sender.route_within(topic, timeout).await?;
-        let patience = timeout / 2;
-        drop(tokio::time::timeout(patience, self.client().heartbeat()).await); // who has answered is known
+        let sender = &self.shared.sender;
+        let route = sender.route_within(topic, timeout).await?;
         let property = match later {
             Later::Level(_) => property::DELAY,
             Later::AtMs(_) => property::TIMER_DELIVER_MS,
             Later::AfterMs(_) => property::TIMER_DELAY_MS,
         };
-        for address in route.masters() {
-            let address = || address.to_owned();
-            match self.client().keeps_delays(&address()) {
-                Some(true) => {}
-                Some(false) => {
-                    return Err(ClientError::NoDelayedTransactions { address: address(), property });
+        let all_keep = |left| {
+            let masters = route.masters();
+            async move {
+                drop(tokio::time::timeout(left / 2, self.client().heartbeat()).await); // who has answered is known
+                for address in masters {
+                    self.check_keeps(address, property, left / 2)?;
                 }
-                None => {
-                    return Err(ClientError::Timeout {
-                        operation: "heartbeat",
-                        address: address(),
-                        timeout_ms: patience.as_millis() as u64,
-                        may_have_been_applied: false,
-                    });
-                }
+                Ok(())
             }
+        };
+        sender.while_away(topic, timeout, all_keep).await
+    }
+
+    /// Whether a broker keeps delayed transactions, by its answer to the latest heartbeat.
+    fn check_keeps(
+        &self,
+        address: &str,
+        property: &'static str,
+        patience: Duration,
+    ) -> Result<(), ClientError> {
+        let address = address.to_owned();
+        match self.client().keeps_delays(&address) {
+            Some(true) => Ok(()),
+            Some(false) => Err(ClientError::NoDelayedTransactions { address, property }),
+            None => Err(ClientError::Timeout {
+                operation: "heartbeat",
+                address,
+                timeout_ms: patience.as_millis() as u64,
+                may_have_been_applied: false,
+            }),
         }
-        Ok(())
     }
 
     /// The half message that another producer of the group sent, by its receipt.
@@ -144,11 +156,19 @@ impl Producer {
     /// As that of a send: on return a committed message is stored as the broker's flush policy asks.
     pub async fn end_transaction(&self, half: &HalfMessage, end: TransactionEnd) -> Result<(), ClientError> {
         self.check()?;
-        let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
         let queue = self.namespace().wrap_queue(&half.receipt.queue).into_owned();
-        let address = api.master_of(&queue).await?;
-        let command = wire::end_transaction(self.group(), &half.place, end.flag(), false);
-        api.call_ok(&address, OPERATION, command).await.map_err(outcome::bad_answer_to_change)?;
+        let call = |left| {
+            let (api, queue) = (self.client().api().with_timeout(left), &queue);
+            async move {
+                let address = api.master_of(queue).await?;
+                let command = wire::end_transaction(self.group(), &half.place, end.flag(), false);
+                let answered = api.call_ok(&address, OPERATION, command).await;
+                answered.map_err(outcome::bad_answer_to_change)?;
+                Ok(address)
+            }
+        };
+        let sender = &self.shared.sender;
+        let address = sender.while_away(&queue.topic, sender.config.send_timeout, call).await?;
         if let Some(tracer) = &self.shared.sender.tracer {
             tracer.transaction_ended(&half.place, &half.properties, &address, end, false);
         }

@@ -26,7 +26,7 @@ pub(crate) fn start(
     topic: &str,
 ) -> Result<Arc<Tracer>, ClientError> {
     check_send_topic(topic)?;
-    let config = ProducerConfig { send_timeout: SEND_TIMEOUT, ..ProducerConfig::default() };
+    let config = ProducerConfig { send_timeout: SEND_TIMEOUT, retries: Some(2), ..ProducerConfig::default() };
     let sender = Sender {
         client: client.clone(),
         group: format!("{GROUP_PREFIX}{group}-{role}").into(),

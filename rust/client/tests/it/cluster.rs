@@ -41,7 +41,7 @@ impl Cluster {
     }
 
     /// Starts the broker on the store, the second time on the same port.
-    async fn start_broker(&mut self) {
+    pub(crate) async fn start_broker(&mut self) {
         let config = BrokerConfig {
             store: StoreConfig {
                 commit_log_file_size: 16 << 20,
@@ -58,7 +58,7 @@ impl Cluster {
         self.broker = Some(broker);
     }
 
-    async fn stop_broker(&mut self) {
+    pub(crate) async fn stop_broker(&mut self) {
         self.broker.take().unwrap().shutdown().await;
     }
 
@@ -73,7 +73,8 @@ impl Cluster {
     }
 
     pub(crate) async fn producer(&self) -> Producer {
-        let config = ProducerConfig { send_timeout: PATIENCE, ..ProducerConfig::default() };
+        let config =
+            ProducerConfig { send_timeout: PATIENCE, attempt_timeout: PATIENCE, ..ProducerConfig::default() };
         Producer::new(&self.client(), "ingest", config).await.unwrap()
     }
 
@@ -97,7 +98,7 @@ async fn send(cluster: &Cluster, count: usize) {
 }
 
 /// Waits until a condition of another process or task is true, and fails after [`PATIENCE`].
-async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let wait = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -107,7 +108,7 @@ async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
 }
 
 /// Polls until `count` numbers have come.
-async fn receive(consumers: &[&PullConsumer], count: usize) -> Vec<usize> {
+pub(crate) async fn receive(consumers: &[&PullConsumer], count: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
     let all = async {
         while numbers.len() < count {
@@ -226,10 +227,14 @@ async fn consumer_and_producer_survive_a_restart_of_the_broker() {
     let mut numbers = receive(&[&consumer], 10).await;
     consumer.commit().await.unwrap();
     cluster.stop_broker().await;
-    let error = producer.send(&numbered(10), SendOptions::default()).await.unwrap_err();
-    assert!(error.retryable(), "{error:?}");
+    let waiting = {
+        let producer = producer.clone();
+        tokio::spawn(async move { producer.send(&numbered(10), SendOptions::default()).await })
+    };
+    eventually("a send is tried again", async || producer.stats().retried.messages > 0).await;
     cluster.start_broker().await;
-    for number in 10..20 {
+    waiting.await.unwrap().unwrap();
+    for number in 11..20 {
         producer.send(&numbered(number), SendOptions::default()).await.unwrap();
     }
     numbers.extend(receive(&[&consumer], 10).await);

@@ -11,6 +11,7 @@ mod lying;
 mod many;
 mod no_broker;
 mod others;
+mod outage;
 mod peer;
 mod push;
 mod range;

@@ -210,8 +210,8 @@ async fn a_reply_that_its_requester_did_not_take_is_not_sent_again() {
     let producer = producer(&peer).await;
     let record = received("CORRELATION_ID\u{1}1\u{2}REPLY_TO_CLIENT\u{1}me\u{2}CLUSTER\u{1}c\u{2}");
     let record = RecordView::parse(&record).unwrap();
-    // SYSTEM_ERROR: the broker stored the reply but could not push it. SYSTEM_BUSY: it did nothing yet.
-    for (code, sends) in [(response::SYSTEM_ERROR, 1), (response::SYSTEM_BUSY, 3)] {
+    // SYSTEM_ERROR: the broker stored the reply but could not push it. SERVICE_NOT_AVAILABLE: it did nothing.
+    for (code, sends) in [(response::SYSTEM_ERROR, 1), (response::SERVICE_NOT_AVAILABLE, 3)] {
         peer.script(move |command| match command.code {
             request::SEND_REPLY_MESSAGE_V2 => Act::Answer(status(code, "no")),
             _ => Act::Default,

@@ -107,7 +107,7 @@ async fn a_broker_that_failed_gets_no_messages_and_is_asked_whether_it_answers_a
 async fn a_send_without_retries_that_fails_makes_the_next_one_find_the_new_master() {
     let (names, former, next) = (Peer::start(), Peer::start(), Peer::start());
     names.route("t", &[("b", &former, 2)]);
-    let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
+    let config = ProducerConfig { retries: Some(0), ..ProducerConfig::default() };
     let producer = Producer::new(&client(&[&names]), "ingest", config).await.unwrap();
     producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap();
     former.stop().await;
@@ -134,8 +134,8 @@ async fn retries_end_and_the_error_names_what_was_tried() {
         panic!("{error:?}")
     };
     assert_eq!((*attempts, *may_have_been_applied), (3, false));
-    assert!(brokers == "a,b,a" || brokers == "b,a,b", "{brokers}");
-    assert_eq!(error.broker.as_deref(), brokers.split(',').next_back(), "that of the last attempt");
+    assert!(brokers == "a,b" || brokers == "b,a", "each once: {brokers}");
+    assert_eq!(error.broker.as_deref(), brokers.split(',').next(), "that of the last attempt");
     assert_eq!((error.code(), error.retryable()), (Some(response::SERVICE_NOT_AVAILABLE), true));
     assert!(error.hint().is_some());
     assert!(error.to_string().contains("disk full"), "{error}");

@@ -99,7 +99,7 @@ async fn submitted_messages_behind_a_failure_count_as_failed() {
 #[tokio::test]
 async fn a_message_without_a_route_counts_as_failed() {
     let peer = single(1);
-    let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
+    let config = ProducerConfig { retries: Some(0), ..ProducerConfig::default() };
     let producer = producer(&peer, config).await;
     let lost = Message::new("unknown", "12");
     producer.send(&lost, SendOptions::default()).await.unwrap_err();

@@ -204,7 +204,7 @@ impl Load {
     }
 
     async fn produce(self, client: Client, number: u32, mut rng: Rng) {
-        let config = ProducerConfig { retries: 0, compression: None, ..ProducerConfig::default() };
+        let config = ProducerConfig { compression: None, ..one_attempt() };
         let Ok(producer) = Producer::new(&client, &format!("producers{number}"), config).await else {
             return;
         };
@@ -371,8 +371,7 @@ impl Load {
 
     /// Makes and deletes topics, with messages that are not checked, and asks for rounds of retention.
     async fn administrate(self, client: Client, broker: String, mut rng: Rng) {
-        let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
-        let Ok(producer) = Producer::new(&client, "scrap", config).await else { return };
+        let Ok(producer) = Producer::new(&client, "scrap", one_attempt()).await else { return };
         while !self.sends_no_more() {
             match rng.u8(0..6) {
                 0 | 1 => drop(self.make_topic(&client).await),
@@ -418,6 +417,11 @@ impl Load {
             self.metadata.lock().gone.insert(name);
         }
     }
+}
+
+/// Settings of producers that report each failure, for the history.
+fn one_attempt() -> ProducerConfig {
+    ProducerConfig { retries: Some(0), send_timeout: Duration::from_secs(3), ..ProducerConfig::default() }
 }
 
 /// Asks a broker for something that needs no header. Returns whether it was answered with success.

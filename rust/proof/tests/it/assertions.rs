@@ -107,7 +107,7 @@ fn a_failed_assertion_ends_the_server_with_its_exit_code() {
     let client = Client::new(config, runtime.handle().clone()).unwrap();
     let sent = runtime.block_on(async {
         Admin::new(&client).create_topic(&TopicSpec::new("t", 1)).await.unwrap();
-        let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
+        let config = ProducerConfig { retries: Some(0), ..ProducerConfig::default() };
         let producer = Producer::new(&client, "p", config).await.unwrap();
         producer.send(&Message::new("t", vec![7; 100]), SendOptions::default()).await
     });

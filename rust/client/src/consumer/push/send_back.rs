@@ -192,7 +192,7 @@ pub(super) fn sender(client: &Client) -> Sender {
     Sender {
         client: client.clone(),
         group: system::CLIENT_INNER_PRODUCER_GROUP.into(),
-        config: Arc::new(ProducerConfig::default()),
+        config: Arc::new(ProducerConfig { retries: Some(2), ..ProducerConfig::default() }),
         selection: Arc::new(Selection::new(Selector::default())),
         recorder: Arc::new(Recorder::new()),
         tracer: None,
