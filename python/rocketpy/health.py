@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rocketpy.base.lifetime import Lifetime
 from rocketpy.errors import RocketPyError
 from rocketpy.stats import ProducerStats, PushStats
 
@@ -72,7 +73,9 @@ def check(client: Checked, *more: Checked) -> Health:
     """
     clients = (client, *more)
     for one in clients:
-        if not isinstance(getattr(one, "closed", None), bool):
+        if isinstance(one, type):
+            raise TypeError(f"{one.__name__} is a class: pass an object of it")
+        if not isinstance(one, Lifetime):
             raise TypeError(f"{type(one).__name__} is not a client or a server of rocketpy: pass opened objects")
     problems = tuple(problem for one in clients for problem in _problems(one))
     return Health(not problems, problems)

@@ -103,13 +103,15 @@ def collector(client: Client, *more: Client) -> Collector:
     Args:
         client: A producer or consumer: `Producer`, `TransactionProducer`, `AsyncProducer`, `Consumer`, `AsyncConsumer`,
             `PushConsumer`, `AsyncPushConsumer`, or another object with `group` and `stats()`.
-        more: More of them.
+        more: More of them. One that is given twice counts once.
 
     Raises:
-        TypeError: An object has no statistics, such as a server or an `Admin`.
+        TypeError: An object has no statistics, such as a server or an `Admin`, or is a class.
     """
-    clients = (client, *more)
+    clients = tuple({id(one): one for one in (client, *more)}.values())
     for one in clients:
+        if isinstance(one, type):
+            raise TypeError(f"{one.__name__} is a class: pass an object of it")
         if not (callable(getattr(one, "stats", None)) and hasattr(one, "group")):
             kinds = "pass producers and consumers"
             raise TypeError(f"{type(one).__name__} has no metrics for Prometheus: {kinds}")

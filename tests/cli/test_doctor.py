@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,25 @@ def test_missing_java_fails_only_with_pyspark(monkeypatch: pytest.MonkeyPatch, t
     assert doctor.check_java(subject).status == "skipped"
 
 
+def test_java_that_prints_other_bytes_than_text_still_has_a_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf '\\377\\376 version \"21.0.1\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    outcome = doctor.check_java(Subject(tmp_path, None))
+    assert (outcome.status, outcome.found) == ("ok", f"Java 21: {program}")
+
+
+def test_check_that_raises_fails_and_the_others_run():
+    outcome = doctor.outcome_of(
+        lambda subject: doctor.Outcome("ok", str(1 // len(subject.folder.name))), Subject(Path(), None)
+    )
+    assert outcome.status == "failed"
+    assert outcome.found.startswith("ZeroDivisionError: ")
+    assert "report" in (outcome.hint or "")
+
+
 @pytest.mark.parametrize(("ahead", "status"), [(0, "ok"), (30, "warning"), (-600, "failed")])
 def test_clock_that_differs_from_a_broker_is_named(monkeypatch: pytest.MonkeyPatch, server, ahead: int, status: str):
     now = doctor.now_ms
@@ -122,6 +143,26 @@ def test_clock_that_was_never_set_fails(monkeypatch: pytest.MonkeyPatch):
 def test_unreachable_name_server_fails_the_clock(command):
     ran = command("--timeout", "5", "doctor", "--name-server", f"127.0.0.1:{free_port()}", code=1)
     assert ran.stderr.startswith("error: 1 check failed: clock\nhint: ")
+
+
+def test_server_of_another_kind_is_no_name_server(command):
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+
+        def refuse() -> None:
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    if not client.recv(4096):
+                        return
+                    client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        threads.submit(refuse)
+        address = listener.getsockname()
+        ran = command("--timeout", "5", "doctor", "--name-server", f"127.0.0.1:{address[1]}", "--json", code=1)
+        with socket.create_connection(address):  # sends nothing, which ends the thread
+            pass
+    assert "a server of another kind" in ran.stderr, ran.stderr
+    assert "no name server or broker answers there" in ran.stdout
 
 
 def test_operations_page_names_every_check(pytestconfig: pytest.Config):

@@ -10,6 +10,12 @@ def test_a_text_on_the_command_line_is_one_message(rocketpy, topic: str):
     assert rocketpy("consume", topic, "--tags", "paid", "--limit", "1").stdout == "a book\nand a pen\n"
 
 
+def test_a_text_that_is_too_long_for_the_name_of_a_file_is_sent(rocketpy, topic: str):
+    text = "word " * 1000
+    rocketpy("produce", topic, text)
+    assert rocketpy("consume", topic, "--limit", "1").stdout == f"{text}\n"
+
+
 def test_limit_ends_the_output(rocketpy, topic: str):
     rocketpy("produce", topic, "--order-key", "k", stdin="one\ntwo\nthree\n")
     assert rocketpy("consume", topic, "--limit", "2").stdout == "one\ntwo\n"

@@ -70,6 +70,7 @@ def test_module_testkit_is_the_same_command():
         (["--", "no-such-program"], 127, "no such command: no-such-program\nhint: check the name and PATH"),
         (["--", "/"], 126, "cannot execute /: Permission denied"),
         (["--topic", "orders:", "true"], 2, "--topic: expected NAME or NAME:QUEUES: orders:"),
+        (["--topic", "a:1", "--topic", "a:2", "true"], 2, "--topic names a twice"),
         (
             ["--set", "maxMessageSizes=1", "true"],
             2,
@@ -77,7 +78,7 @@ def test_module_testkit_is_the_same_command():
         ),
         (["sh", "-c", "kill -9 $$"], 128 + 9, ""),
     ],
-    ids=["missing", "folder", "queues", "key", "killed"],
+    ids=["missing", "folder", "queues", "twice", "key", "killed"],
 )
 def test_failure_has_an_error_and_a_code_of_its_own(arguments, code, error):
     ended = kit(*arguments)

@@ -263,6 +263,23 @@ def test_wrong_uses_are_refused_by_name(server, topic, group):
     asyncio.run(main())
 
 
+def test_a_handler_that_raises_generator_exit_has_failed(server, topic, group):
+    send(server, topic, 1)
+
+    async def main():
+        consumer = pusher(server, group)
+
+        @consumer.on(topic)
+        async def handle(message):
+            await asyncio.sleep(0)
+            raise GeneratorExit
+
+        async with consumer:
+            await until(lambda: (consumer.stats().failed, consumer.stats().sent_back) == (1, 1))
+
+    asyncio.run(main())
+
+
 def test_exits_that_a_handler_raises_leave_the_loop(server, topic, group, caplog):
     """As from any other task of the application; the message is redelivered."""
     send(server, topic, 1)

@@ -140,6 +140,33 @@ def test_starts_that_are_cancelled_or_closed_leave_no_member(server, topic, grou
     assert members(server, group) == []
 
 
+@pytest.mark.parametrize("lane", ["idle", "busy", "plain"])
+def test_a_closed_loop_without_a_next_message_takes_the_consumer_out_of_its_group(server, topic, group, lane, caplog):
+    """Its dropped tasks free no slot, and plain functions need no task."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it reports the dropped tasks
+
+    async def main():
+        held = Held(server, topic if lane != "plain" else f"{topic}-other", group, concurrency=1, stop_timeout=LONG)
+        if lane == "plain":
+            held.consumer = pusher(server, group)
+            held.consumer.on(topic)(lambda message: None)
+        await held.consumer.start()
+        if lane == "busy":
+            await held.began.wait()
+        return held
+
+    if lane == "busy":
+        send(server, topic, 3)
+    with caplog.at_level(logging.WARNING, "rocketpy.client"):
+        held = loop.run_until_complete(main())
+        loop.close()
+        wait_until(lambda: members(server, group) == [])
+    assert f"event loop of push consumer {group} ended before close()" in caplog.text
+    asyncio.run(held.consumer.close())
+    assert committed(server, group, topic) == 0
+
+
 @pytest.mark.parametrize("way", ["run", "close"])
 def test_a_loop_that_ends_before_the_close_takes_the_consumer_out_of_its_group(server, topic, group, way, caplog):
     """`asyncio.run` cancels all tasks; `loop.close` drops them."""

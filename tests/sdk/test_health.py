@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,7 @@ def test_a_client_of_the_parent_process_is_unhealthy_in_a_child(child, rocketpy_
 def test_other_objects_are_refused(producer):
     with pytest.raises(TypeError, match="str is not a client or a server"):
         check(producer, "orders")
+    with Path(os.devnull).open() as file, pytest.raises(TypeError, match="TextIOWrapper is not a client or a server"):
+        check(producer, file)
+    with pytest.raises(TypeError, match="Producer is a class"):
+        check(rocketpy.Producer)

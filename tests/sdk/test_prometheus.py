@@ -117,6 +117,16 @@ def test_objects_without_statistics_are_refused(rocketpy_server, producer):
     for other in (rocketpy_server, rocketpy_server.admin(), rocketpy.AsyncAdmin()):
         with pytest.raises(TypeError, match=f"^{type(other).__name__} has no metrics .* pass producers and consumers"):
             collector(producer, other)
+    with pytest.raises(TypeError, match="Producer is a class"):
+        collector(rocketpy.Producer)
+
+
+def test_a_client_that_is_given_twice_counts_once(producer, rocketpy_topic):
+    producer.send(rocketpy.Message(rocketpy_topic, b"A-17"))
+    assert (
+        scrape(producer, producer)[labelled("rocketpy_producer_messages_total", group=producer.group, outcome="sent")]
+        == 1
+    )
 
 
 def test_a_registry_takes_one_collector(producer):

@@ -205,6 +205,21 @@ def test_a_handler_that_ends_the_loop_ends_no_other_handler(server, topic, group
     assert not [thread for thread in threading.enumerate() if thread.name == "rocketpy-push-loop"]
 
 
+def test_a_handler_that_raises_generator_exit_has_failed(server, topic, group):
+    """Python raises it in the task of a dropped loop too, whose message has not failed."""
+    send(server, topic, 2)
+    consumer = server.push_consumer(group)
+
+    @consumer.on(topic)
+    async def handle(message):
+        if message.body == b"0" and not message.reconsume_times:
+            raise GeneratorExit("mine")
+
+    with consumer:
+        wait_until(lambda: consumer.stats().consumed)
+        wait_until(lambda: (consumer.stats().failed, consumer.stats().sent_back) == (1, 1))
+
+
 @pytest.mark.parametrize("kind", ["partial", "object"])
 def test_what_is_called_may_be_a_coroutine_function_in_disguise(server, topic, group, kind):
     send(server, topic, 3)

@@ -45,7 +45,7 @@ class LoopWorkers(Workers):
             while True:
                 await asyncio.sleep(WATCH_SECONDS)
                 self._cancel_late_tasks()
-        except GeneratorExit:  # dropped with its loop
+        except GeneratorExit:  # dropped with its loop, anywhere: another thread notices the closed loop
             raise
         except BaseException:
             self._loop_has_ended()

@@ -11,14 +11,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from rocketpy import Admin, RocketPyError, _rocketpy
+from rocketpy import Admin, ConnectionLostError, ProtocolError, RocketPyError, _rocketpy
 from rocketpy.base.clock import monotonic
 from rocketpy.base.instant import now_ms
 from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.config import load
 from rocketpy.cli.options import WAITING, Json
 from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.exits import HINTS, OTHER_SERVER, CommandError, ExitCode, code_of
 from rocketpy_mq import DISTRIBUTION, OTHER, Outcome, other_distributions
 
 MIN_FILES = 1024
@@ -232,13 +232,17 @@ CHECKS: dict[str, Check] = {
 
 
 def outcome_of(check: Check, subject: Subject) -> Outcome:
-    """Runs one check. An error of a server or of the system fails it."""
+    """Runs one check. An error fails it, and the other checks run."""
     try:
         return check(subject)
+    except (ConnectionLostError, ProtocolError) as error:
+        return Outcome("failed", f"no name server or broker answers there: {error}", error.hint or OTHER_SERVER)
     except RocketPyError as error:
-        return Outcome("failed", str(error), error.hint)
+        return Outcome("failed", str(error), error.hint or HINTS[code_of(error)])
     except OSError as error:
         return Outcome("failed", str(error), "check the path and its permissions")
+    except Exception as error:
+        return Outcome("failed", f"{type(error).__name__}: {error}", HINTS[ExitCode.FAILURE])
 
 
 def doctor(

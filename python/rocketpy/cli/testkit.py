@@ -49,14 +49,29 @@ def run_with_server(
     ROCKETPY_TEST_CLOCK advances the server's clock. The command receives signals, and its exit code is returned. The
     server creates no topic at the first send, and its folder is removed at the end.
     """
-    topics = [topic_of(text) for text in topic or []]
+    topics = topics_of(topic or [])
     with ended_by_signals(), temporary_server(settings=settings_of(setting or [])) as server:
         with server.admin() as admin:
-            for name, queues in topics:
+            for name, queues in topics.items():
                 admin.create_topic(name, queues=queues)
         with serve_clock(server) as clock:
             code = exit_code_of(command, {**os.environ, VARIABLE: server.name_server, CLOCK: clock})
     raise SystemExit(code)
+
+
+def topics_of(texts: Sequence[str]) -> dict[str, int]:
+    """Reads the numbers of queues by topic.
+
+    Raises:
+        CommandError: A text has another form, or two name the same topic.
+    """
+    topics: dict[str, int] = {}
+    for text in texts:
+        name, queues = topic_of(text)
+        if name in topics:
+            raise CommandError(f"--topic names {name} twice", ExitCode.USAGE, "keep one of them")
+        topics[name] = queues
+    return topics
 
 
 def topic_of(text: str) -> tuple[str, int]:

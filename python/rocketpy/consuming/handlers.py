@@ -114,6 +114,7 @@ class Handler:
             topic: Topic of the handler, for the log.
 
         Raises:
+            RuntimeError: The handler raised GeneratorExit, which otherwise tells that its loop dropped the task.
             BaseException: The handler raised it.
         """
         coroutine, error = self.function(given), None
@@ -125,6 +126,8 @@ class Handler:
                 if end.value is not None:
                     self._note_value(end.value, topic)
                 return
+            except GeneratorExit as raised:
+                raise RuntimeError("the handler raised GeneratorExit") from raised
             finally:
                 error = None  # its traceback has this frame
                 if (took := monotonic() - began) >= BLOCK_SECONDS:

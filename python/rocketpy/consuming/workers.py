@@ -178,7 +178,7 @@ class Workers:
     def _work(self) -> None:
         """Calls handlers until the consumer stops."""
         try:
-            while (work := self._take(THREADS)) is not None:
+            while (work := self._take(THREADS, LOOK_SECONDS)) is not None:
                 self._run(work)
                 del work
                 if self._is_one_too_many():
@@ -187,16 +187,18 @@ class Workers:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _take(self, lane: int) -> Work | None:
-        """Waits for messages; None once the consumer stops."""
+    def _take(self, lane: int, seconds: float) -> Work | None:
+        """Waits for messages, `seconds` at a time; None once the consumer stops or its loop was closed."""
         assert self._native is not None
         while True:
             try:
-                work = self._native.take(lane, LOOK_SECONDS)
+                work = self._native.take(lane, seconds)
             except (ClosedError, ForkedError):
                 return None
             if work is not None:
                 return work
+            if self._has_lost_loop():
+                return None
 
     def _run(self, work: Work) -> None:
         handler = self._handlers[work.topic]
@@ -223,6 +225,8 @@ class Workers:
             try:
                 hung = self._native.stuck(THREADS)
             except ForkedError:
+                return
+            if self._has_lost_loop():
                 return
             with self._lock:
                 for _ in range(min(self._concurrency + hung, self._most_threads) - len(self._threads)):
@@ -281,11 +285,14 @@ class Workers:
             logger.error(text, self._group, exc_info=None if error is None else loggable(error))
 
     def _feed_loop(self) -> None:
-        """Takes messages when a task may begin."""
+        """Takes messages when a task may begin. The tasks of a closed loop free no slot."""
         assert self._loop is not None
+        seconds = LOOK_SECONDS if self._has_own_loop else WATCH_SECONDS
         while True:
-            self._slots.acquire()
-            work = None if self._ended.is_set() else self._take(TASKS)
+            while not self._slots.acquire(timeout=seconds):
+                if self._has_lost_loop():
+                    return
+            work = None if self._ended.is_set() else self._take(TASKS, seconds)
             if work is None:
                 return
             try:
@@ -327,6 +334,13 @@ class Workers:
     def _is_ending(self) -> bool:
         """Whether tasks are cancelled because the consumer ends."""
         return self._ended.is_set()
+
+    def _has_lost_loop(self) -> bool:
+        """Whether the loop of the tasks was closed, in which case the consumer leaves its group."""
+        if self._loop is None or not self._loop.is_closed():
+            return False
+        self._loop_has_ended()
+        return True
 
     def _loop_has_ended(self) -> None:
         """Follows the end of a loop that still has tasks to run."""

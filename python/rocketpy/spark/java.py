@@ -35,7 +35,9 @@ def java_major(java: str | os.PathLike[str]) -> int | None:
         17 for "17.0.15", 8 for "1.8.0"; None if it does not run or does not report a version.
     """
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
