@@ -41,7 +41,7 @@ def test_a_text_that_is_no_message_is_refused(rocketpy, topic: str, tmp_path: Pa
         ("consume x --unlike 3", "--unlike"),
         ("--bootstrap-server x topic list", "--bootstrap-server (did you mean --name-server after the command?)"),
         ("--name-server x topic list", "--name-server (did you mean --name-server after the command?)"),
-        ("--timout 3 topic list", "--timout (did you mean --timeout?)"),
+        ("--timeouts 3 topic list", "--timeouts (did you mean --timeout?)"),
         ("produce --topic T", "--topic (did you mean `rocketpy produce TOPIC`?)"),
         ("group reset g --to-earliest", "--to-earliest (did you mean --to earliest?)"),
         ("group reset g --to-datetime x", "--to-datetime (did you mean --to?)"),

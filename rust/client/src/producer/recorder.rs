@@ -75,7 +75,8 @@ impl Recorder {
 
 impl Counts {
     fn note_failure(&mut self, error: &ClientError) {
-        if error.retryable() {
+        // A topic that does not exist says nothing of the brokers.
+        if error.retryable() && !matches!(error, ClientError::NoRoute { .. }) {
             self.failing_since_ms.get_or_insert_with(now_ms);
         }
     }
