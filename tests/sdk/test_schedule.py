@@ -316,6 +316,16 @@ def test_a_firing_waits_for_its_topic_and_the_list_shows_the_error(rocketpy_serv
     assert stored(server)["report"].error is None
 
 
+def test_a_timer_that_the_broker_refuses_is_shown_and_the_other_schedules_fire(server, monkeypatch):
+    monkeypatch.setattr(Journal, "hop_ms", lambda *_: 10 * 24 * HOUR * 1000)  # the limit was lowered meanwhile
+    add(server, "far", every=9 * 24 * HOUR)
+    first = add(server, every=HOUR).next_at
+    with scheduler(server):
+        wait_until(lambda: "timerMaxDelaySec" in (stored(server)["far"].error or ""), "the error is stored")
+        server.advance(HOUR)
+        wait_for_firing(server, first)
+
+
 BAD_PARTS = [
     {"times": {"cron": "bad * * * *", "every_seconds": None}},
     {"times": {"cron": "0 3 * * *", "every_seconds": None, "timezone": "Mars/Olympus"}},

@@ -42,7 +42,7 @@ MISSED_MS = 60_000
 OVERDUE_MS = 120_000
 """Lateness from which an armed tick counts as lost."""
 SET_BACK_MS = 5_000
-"""Distance from which a time that was reached already, and lies ahead again, shows that the clock was set back."""
+"""Distance of a time that was reached already and is ahead again, from which the clock counts as set back."""
 DAY_MS = 86_400_000
 
 
