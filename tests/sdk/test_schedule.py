@@ -1,6 +1,7 @@
 """Schedules at a real broker, whose clock the tests advance."""
 
 import asyncio
+import json
 import logging
 import re
 import threading
@@ -13,6 +14,7 @@ import rocketpy
 from rocketpy import schedule
 from rocketpy.cli import app
 from rocketpy.console.exits import ExitCode
+from rocketpy.schedule import ledger
 from rocketpy.schedule import scheduler as acting
 from rocketpy.schedule.journal import GROUP, TOPIC, Journal
 from rocketpy.schedule.ledger import Tick, tick_record
@@ -265,7 +267,7 @@ def test_a_lost_timer_is_armed_again_when_a_scheduler_starts(server, monkeypatch
         patch.setattr(acting.Owner, "act", lambda owner, effect: None)
         with scheduler(server):
             wait_until(lambda: not lag(server), "the definition is read")
-    monkeypatch.setattr(acting, "OVERDUE_MS", -2 * HOUR * 1000)  # the clock of this process does not advance
+    monkeypatch.setattr(ledger, "OVERDUE_MS", -2 * HOUR * 1000)
     with scheduler(server):
         server.advance(HOUR)
         wait_for_firing(server, first)
@@ -314,14 +316,63 @@ def test_a_firing_waits_for_its_topic_and_the_list_shows_the_error(rocketpy_serv
     assert stored(server)["report"].error is None
 
 
+def test_a_timer_that_the_broker_refuses_is_shown_and_the_other_schedules_fire(server, monkeypatch):
+    monkeypatch.setattr(Journal, "hop_ms", lambda *_: 10 * 24 * HOUR * 1000)  # the limit was lowered meanwhile
+    add(server, "far", every=9 * 24 * HOUR)
+    first = add(server, every=HOUR).next_at
+    with scheduler(server):
+        wait_until(lambda: "timerMaxDelaySec" in (stored(server)["far"].error or ""), "the error is stored")
+        server.advance(HOUR)
+        wait_for_firing(server, first)
+
+
+BAD_PARTS = [
+    {"times": {"cron": "bad * * * *", "every_seconds": None}},
+    {"times": {"cron": "0 3 * * *", "every_seconds": None, "timezone": "Mars/Olympus"}},
+    {"times": {"every_seconds": 0}},
+    {"times": {"every_seconds": 1.5}},
+    {"topic": 5},
+    {"missed": "twice"},
+]
+
+
 def test_a_record_that_nobody_can_read_is_skipped(server):
     first = add(server, every=HOUR).next_at
     with server.producer("strangers") as producer:
         for tag, body in [("add", b"{"), ("tick", b'{"name": "report"}'), ("fire", b"7"), (None, b"text")]:
             producer.send(rocketpy.Message(TOPIC, body, tag=tag))
+        for part in BAD_PARTS:
+            times = {"cron": None, "every_seconds": 60, "timezone": "UTC", **part.get("times", {})}
+            given = {"topic": "reports", "body": "eA==", "tag": None, "missed": "once", **part, "times": times}
+            record = {"name": "bad", "id": "bad", "definition": given, "replace": False}
+            producer.send(rocketpy.Message(TOPIC, json.dumps(record).encode(), tag="add"))
     with scheduler(server):
         server.advance(HOUR)
         wait_for_firing(server, first)
+
+
+@pytest.mark.parametrize("ahead", [HOUR, 10 * 24 * HOUR], ids=["an hour", "beyond the limit of timers"])
+def test_schedules_continue_after_the_clock_of_the_broker_was_set_back(tmp_path, caplog, ahead):
+    with rocketpy.testing.PatientServer(tmp_path / "store") as server:
+        with_topic(server)
+        add(server, "good", every=2)
+        with scheduler(server):
+            server.advance(ahead)
+            wait_until(lambda: stored(server)["good"].last_at, "an interval fires ahead")
+        cron = add(server, "cron", cron="* * * * *").next_at
+        add(server, "ahead", every=2)
+    with rocketpy.testing.PatientServer(tmp_path / "store") as server, scheduler(server):
+        now = datetime.now(UTC)
+        assert now < cron - timedelta(minutes=30)
+        for name in ("good", "ahead"):
+            wait_until(lambda name=name: is_between(stored(server)[name].last_at, now, cron), f"{name} continues")
+        wait_until(lambda: stored(server)["cron"].next_at < now + timedelta(minutes=30), "the cron text continues")
+        assert stored(server)["ahead"].error is None
+    assert "clock of the broker was set back: schedule good continues at" in caplog.text
+
+
+def is_between(at, first, last):
+    return at is not None and first <= at < last
 
 
 def test_a_topic_of_several_queues_is_refused(server):

@@ -53,6 +53,52 @@ def test_a_zone_without_changes_and_one_with_half_an_hour():
     assert following("45 1 * * *", local("2026-04-04T12:00", lord_howe), 2, lord_howe) == ["04 14:45", "05 15:15"]
 
 
+def test_days_with_a_gap_at_midnight_and_days_after_a_change_by_half_an_hour_have_all_their_times():
+    beirut = "Asia/Beirut"  # 00:00 becomes 01:00 on 2025-03-30
+    assert following("*/30 1 * * SUN", local("2025-03-29T12:00", beirut), 2, beirut) == ["29 22:00", "29 22:30"]
+    lord_howe = "Australia/Lord_Howe"
+    back = following("*/20 0 * * *", local("2026-04-05T12:00", lord_howe), 3, lord_howe)
+    assert back == ["05 13:30", "05 13:50", "05 14:10"]
+    forward = following("*/20 0 * * *", local("2026-10-04T12:00", lord_howe), 3, lord_howe)
+    assert forward == ["04 13:00", "04 13:20", "04 13:40"]
+
+
+@pytest.mark.parametrize("cron", ["*/20 * * * *", "5 */2 * * *", "*/15 1-2 * * *"])
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        (BERLIN, "2026-03-28"),
+        (BERLIN, "2026-10-24"),
+        ("Asia/Beirut", "2026-03-28"),
+        ("Australia/Lord_Howe", "2026-04-04"),
+        ("Australia/Lord_Howe", "2026-10-03"),
+    ],
+)
+def test_texts_with_a_star_have_each_minute_whose_local_time_they_name(zone, day, cron):
+    every_minute = range(local(f"{day}T00:00", zone), local(f"{day}T00:00", zone) + 2 * 86_400_000, 60_000)
+    minute, hour = cron.split()[:2]
+    named = [
+        at for at in every_minute if is_named(minute, wall(at, zone).minute) and is_named(hour, wall(at, zone).hour)
+    ]
+    times, found = Times(cron, None, zone), []
+    at = times.after(every_minute[0] - 1000)
+    while at <= every_minute[-1]:
+        found.append(at)
+        at = times.after(at)
+    assert found == named
+
+
+def wall(at_ms, zone):
+    return datetime.fromtimestamp(at_ms / 1000, ZoneInfo(zone))
+
+
+def is_named(field, number):
+    if field.startswith("*"):
+        return number % int(field[2:] or 1) == 0
+    first, *last = (int(one) for one in field.split("-"))
+    return first <= number <= (last or [first])[0]
+
+
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0 * * * *", "*/7 * * * *", "0,30 2,3 * * *"])
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-07-01"])
 def test_the_latest_time_is_the_last_of_those_that_follow_each_other(cron, day):

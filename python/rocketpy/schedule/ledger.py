@@ -8,6 +8,8 @@ Every process computes the same state from the same records; nothing else is sto
 | `remove` | the definition with this id is removed |
 | `tick` | a timer message: its `due` time has come. If `at` is later, it waits once more, else `at` fires |
 | `fire` | `at` is decided: the first such record of a definition and time counts, and names the half message to end |
+| `clock` | the time at the broker: lost ticks are armed again, and schedules go on after the clock was set back |
+| `error` | the reason why a tick cannot be armed |
 
 A tick carries the whole definition, so that the older records may expire.
 """
@@ -20,22 +22,27 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocketpy.base.instant import CALENDAR_MS
 from rocketpy.config import SendStatus
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import InvalidArgumentError, RocketPyError
 from rocketpy.message import Message, MessageQueue, Receipt
-from rocketpy.schedule.times import Times, iso
+from rocketpy.schedule.times import Times, iso, times_of
 
 if TYPE_CHECKING:
     from rocketpy.message import ReceivedMessage
 
 logger = logging.getLogger("rocketpy.schedule")
 
-ADD, REMOVE, TICK, FIRE = "add", "remove", "tick", "fire"
+ADD, REMOVE, TICK, FIRE, CLOCK, ERROR = "add", "remove", "tick", "fire", "clock", "error"
 ONCE, NEVER = "once", "never"
 NAME_PROPERTY, TIME_PROPERTY, ID_PROPERTY = "rocketpySchedule", "rocketpyScheduledAt", "rocketpyScheduleId"
 """Properties of a message of a schedule: name, time in milliseconds, id of the definition."""
 MISSED_MS = 60_000
 """Lateness from which a time counts as missed."""
+OVERDUE_MS = 120_000
+"""Lateness from which an armed tick counts as lost."""
+SET_BACK_MS = 5_000
+"""Distance of a time that was reached already and is ahead again, from which the clock counts as set back."""
 DAY_MS = 86_400_000
 
 
@@ -55,9 +62,17 @@ class Definition:
 
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Definition:
-        """Reads the value of a record."""
-        body, times = b64decode(given["body"]), Times(**given["times"])
-        return cls(times, given["topic"], body, given["tag"], given["missed"])
+        """Reads the value of a record, which any program may have written.
+
+        Raises:
+            InvalidArgumentError: A value is invalid, or this machine lacks the time zone.
+            TypeError, KeyError, ValueError: It is no definition.
+        """
+        times = times_of(given["times"]["cron"], given["times"]["every_seconds"], given["times"]["timezone"])
+        checked = Message(given["topic"], b64decode(given["body"]), tag=given["tag"])
+        if given["missed"] not in (ONCE, NEVER):
+            raise InvalidArgumentError(f"missed must be {ONCE!r} or {NEVER!r}, not {given['missed']!r}")
+        return cls(times, checked.topic, checked.body, checked.tag, given["missed"])
 
     def __str__(self) -> str:
         tag = "" if self.tag is None else f", tag {self.tag}"
@@ -105,6 +120,8 @@ class Arm:
     """Effect: send the pending tick of a schedule."""
 
     entry: Entry
+    warning: str | None = None
+    """Text to log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +165,7 @@ class Ledger:
     def __init__(self, hop_ms: int = DAY_MS) -> None:
         self.entries: dict[str, Entry] = {}
         self._over: set[str] = set()
+        self._unreadable: set[str] = set()
         self._hop_ms = hop_ms
 
     def apply(self, message: ReceivedMessage) -> list[Effect]:
@@ -161,24 +179,32 @@ class Ledger:
         """
         try:
             return self._apply(message.tag, json.loads(message.body), message.stored_at_ms)
-        except RocketPyError:
-            raise  # such as a time zone that this machine lacks
-        except (KeyError, TypeError, ValueError) as error:
-            logger.error("record %s skipped, not readable: %s", message.queue_offset, type(error).__name__)
+        except (InvalidArgumentError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            reason = str(error) if isinstance(error, RocketPyError) else type(error).__name__
+            logger.warning("record %s skipped, not readable: %s", message.queue_offset, reason)
             return []
 
     def _apply(self, tag: str | None, record: dict[str, Any], now_ms: int) -> list[Effect]:
-        if tag not in (ADD, REMOVE, TICK, FIRE):
+        if tag == CLOCK:
+            return [effect for entry in self.entries.values() for effect in self._clock(entry, now_ms)]
+        if tag not in (ADD, REMOVE, TICK, FIRE, ERROR):
             return []
         if tag == ADD:
             return self._add(record, now_ms)
+        tick = tick_of(record) if tag in (TICK, FIRE) else None
         entry = self._entry(record, tag)
+        if tag == FIRE and tick is not None:
+            half = half_of(record["half"]) if record["half"] else None
+            if entry is None and half is not None and record["id"] not in self._unreadable:
+                return [End(half, commits=False)]
+            return [] if entry is None else self._fire(entry, tick, half, record["error"], now_ms)
         if entry is None:
-            return [End(half_of(record["half"]), commits=False)] if tag == FIRE and record["half"] else []
-        if tag == TICK:
-            return self._tick(entry, tick_of(record), now_ms)
-        if tag == FIRE:
-            return self._fire(entry, record, now_ms)
+            return []
+        if tick is not None:
+            return self._tick(entry, tick, now_ms)
+        if tag == ERROR:
+            entry.error = str(record["error"])
+            return []
         del self.entries[entry.name]
         self._over.add(entry.id)
         return []
@@ -187,13 +213,22 @@ class Ledger:
         """Schedule of a record, if its definition still counts. A tick restores one whose older records expired."""
         name, known = record["name"], self.entries.get(record["name"])
         if known is None and tag == TICK and record["id"] not in self._over:
-            known = Entry(name, Definition.from_json(record["definition"]), record["id"])
-            known.decided_ms, known.fired_ms = record["decided"], record["fired"]
+            fired_ms = None if record["fired"] is None else time_of(record["fired"])
+            known = Entry(name, self._definition(record), record["id"], decided_ms=time_of(record["decided"]))
+            known.fired_ms = fired_ms
             self.entries[name] = known
         return known if known is not None and known.id == record["id"] else None
 
+    def _definition(self, record: dict[str, Any]) -> Definition:
+        try:
+            Message("checked", b"{}", keys=[record["name"]], properties={ID_PROPERTY: record["id"]})
+            return Definition.from_json(record["definition"])
+        except Exception:
+            self._unreadable.add(record["id"])  # another machine may have the time zone: its decisions stay
+            raise
+
     def _add(self, record: dict[str, Any], now_ms: int) -> list[Effect]:
-        name, definition = record["name"], Definition.from_json(record["definition"])
+        name, definition = record["name"], self._definition(record)
         known = self.entries.get(name)
         if record["id"] in self._over or (
             known is not None and (not record["replace"] or known.definition == definition or known.id == record["id"])
@@ -205,7 +240,7 @@ class Ledger:
         return self._arm(entry, definition.times.after(now_ms), now_ms)
 
     def _tick(self, entry: Entry, tick: Tick, now_ms: int) -> list[Effect]:
-        if tick.due_ms <= entry.due_ms:
+        if tick.due_ms <= entry.due_ms or entry.next_ms not in (None, tick.at_ms):
             return []
         entry.due_ms, entry.error = tick.due_ms, tick.error
         if tick.due_ms < tick.at_ms:
@@ -213,15 +248,14 @@ class Ledger:
         entry.pending = None
         return [Prepare(entry, tick, now_ms)]
 
-    def _fire(self, entry: Entry, record: dict[str, Any], now_ms: int) -> list[Effect]:
-        half = half_of(record["half"]) if record["half"] else None
-        tick, times, missed = tick_of(record), entry.definition.times, entry.definition.missed
-        if tick.at_ms <= entry.decided_ms:
+    def _fire(self, entry: Entry, tick: Tick, half: Receipt | None, error: str | None, now_ms: int) -> list[Effect]:
+        times, missed = entry.definition.times, entry.definition.missed
+        if tick.at_ms <= entry.decided_ms or entry.next_ms not in (None, tick.at_ms):
             return [] if half is None else [End(half, commits=False)]
         latest = tick.at_ms if tick.is_late else times.latest(tick.at_ms, now_ms)
         fires_late = missed == ONCE or now_ms - latest <= MISSED_MS
         fires_now = half is not None and latest == tick.at_ms and (fires_late or tick.is_late)
-        entry.decided_ms, entry.error = tick.at_ms, record["error"]
+        entry.decided_ms, entry.error = tick.at_ms, error
         entry.winner = half.msg_id if half is not None and fires_now else None
         effects: list[Effect] = [] if half is None else [End(half, commits=fires_now)]
         if fires_now:
@@ -233,6 +267,20 @@ class Ledger:
         while follows is not None and follows <= now_ms:
             follows = times.after(times.latest(follows, now_ms))
         return effects + self._arm(entry, follows, now_ms)
+
+    def _clock(self, entry: Entry, now_ms: int) -> list[Effect]:
+        """Goes on from the clock of the broker if it was set back, and arms a tick that was lost."""
+        if max(entry.due_ms, entry.decided_ms) <= now_ms + SET_BACK_MS:
+            is_lost = entry.pending is not None and entry.pending.due_ms + OVERDUE_MS < now_ms
+            return [Arm(entry)] if is_lost else []
+        times = entry.definition.times
+        # A time of a cron text that fired does not fire again. An interval counts from now.
+        begin_ms = now_ms if times.cron is None else max(now_ms, entry.fired_ms or 0)
+        entry.due_ms, entry.decided_ms = now_ms, begin_ms
+        effects = self._arm(entry, times.after(begin_ms), now_ms)
+        follows = "has no further time" if entry.next_ms is None else f"continues at {iso(entry.next_ms)}"
+        warning = f"clock of the broker was set back: schedule {entry.name} {follows}"
+        return [Arm(entry, warning)] if effects else []
 
     def _arm(self, entry: Entry, at_ms: int | None, now_ms: int, *, is_late: bool = False) -> list[Effect]:
         entry.next_ms, entry.pending = at_ms, None
@@ -274,6 +322,16 @@ def tick_record(topic: str, entry: Entry, tick: Tick) -> Message:
     return _message(topic, TICK, record, deliver_at=tick.due_ms / 1000)
 
 
+def clock_record(topic: str) -> Message:
+    """Record of the broker's time, which the broker itself adds as the store time."""
+    return Message(topic, b"{}", tag=CLOCK)
+
+
+def error_record(topic: str, entry: Entry, error: str) -> Message:
+    """Record of the reason why a tick cannot be armed."""
+    return _message(topic, ERROR, {"name": entry.name, "id": entry.id, "error": error})
+
+
 def fire_record(topic: str, entry: Entry, tick: Tick, half: Receipt | None, error: str | None) -> Message:
     """Record of a decision."""
     place = None
@@ -294,13 +352,23 @@ def firing_message(entry: Entry, at_ms: int) -> Message:
 def half_of(place: list[Any]) -> Receipt:
     """Receipt of a half message, as a record has it."""
     msg_id, offset_msg_id, topic, broker_name, queue_id, queue_offset = place
+    texts, numbers = (msg_id, topic, broker_name), (queue_id, queue_offset)
+    if not all(isinstance(one, str) for one in texts) or not all(isinstance(one, int) for one in numbers):
+        raise TypeError("not the place of a half message")
     queue = MessageQueue(topic, broker_name, queue_id)
     return Receipt(SendStatus.SEND_OK, msg_id, offset_msg_id, queue, queue_offset)
 
 
 def tick_of(record: dict[str, Any]) -> Tick:
     """Tick of a record."""
-    return Tick(record["at_ms"], record["due_ms"], record["is_late"], record["error"])
+    return Tick(time_of(record["at_ms"]), time_of(record["due_ms"]), bool(record["is_late"]), record["error"])
+
+
+def time_of(given: Any) -> int:
+    """A time of a record, in milliseconds since 1970 UTC."""
+    if type(given) is not int or given not in CALENDAR_MS:
+        raise ValueError("not a time")
+    return given
 
 
 def _message(topic: str, tag: str, record: dict[str, Any], deliver_at: float | None = None) -> Message:

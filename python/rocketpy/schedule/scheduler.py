@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 from rocketpy.base.clock import monotonic
 from rocketpy.base.failure import loggable
-from rocketpy.base.instant import now_ms
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
@@ -27,6 +26,8 @@ from rocketpy.schedule.ledger import (
     Ledger,
     Prepare,
     Tick,
+    clock_record,
+    error_record,
     fire_record,
     firing_id,
     firing_message,
@@ -54,8 +55,8 @@ FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0
 """Pause in seconds after a failure, doubled each time."""
 MIN_RETRY_MS, MAX_RETRY_MS = 5_000, 300_000
 """Delay until a firing whose topic failed is tried again: as long as it is late, within these bounds."""
-OVERDUE_MS = 120_000
-"""Lateness from which an armed tick counts as lost."""
+CLOCK_SECONDS = 60
+"""Time between two records of the broker's clock, and so the wait until a clock that was set back is noticed."""
 
 
 class Standby(logging.Filter):
@@ -171,6 +172,8 @@ class Scheduler(Closing):
                     self._step(consumer, owner, hop_ms)
 
     def _step(self, consumer: Consumer, owner: Owner, hop_ms: int) -> None:
+        if self._ledger is not None:
+            owner.note_clock()
         messages = consumer.poll(BATCH, POLL_SECONDS)
         if not messages:
             position = consumer.positions().get(owner.queue)
@@ -190,14 +193,10 @@ class Scheduler(Closing):
         consumer.commit()
 
     def _rebuild(self, owner: Owner, position: int, hop_ms: int) -> None:
-        """Computes the state before the position of the group, and arms ticks that are overdue."""
+        """Computes the state before the position of the group."""
         self._forget()
         ledger = owner.journal.read(owner.queue, Ledger(hop_ms), position)
         logger.info("this process fires %d schedules", len(ledger.entries))
-        local_ms = now_ms()
-        for entry in ledger.entries.values():
-            if entry.pending is not None and entry.pending.due_ms + OVERDUE_MS < local_ms:
-                owner.act(Arm(entry))
         with self._lock:
             self._ledger, self._next = ledger, position
 
@@ -219,6 +218,14 @@ class Owner:
     def __init__(self, journal: Journal, queue: MessageQueue, producer: TransactionProducer) -> None:
         self.journal, self.queue = journal, queue
         self._producer = producer
+        self._clock_at = 0.0
+        self._problems: dict[str, str] = {}
+
+    def note_clock(self) -> None:
+        """Appends a record of the broker's clock, if the latest one is old."""
+        if monotonic() >= self._clock_at:
+            self._append(clock_record(TOPIC))
+            self._clock_at = monotonic() + CLOCK_SECONDS
 
     def act(self, effect: Effect) -> None:
         """Carries out an effect.
@@ -227,9 +234,11 @@ class Owner:
             RocketPyError: It may not have happened, and has to be repeated.
         """
         match effect:
-            case Arm(entry):
+            case Arm(entry, warning):
+                if warning is not None:
+                    logger.warning("%s", warning)
                 if entry.pending is not None:
-                    self._append(tick_record(TOPIC, entry, entry.pending))
+                    self._arm(entry, entry.pending)
             case Prepare(entry, tick, came_ms):
                 self._prepare(entry, tick, came_ms)
             case End(half, commits):
@@ -237,6 +246,20 @@ class Owner:
 
     def _append(self, record: Message) -> None:
         self._producer.send(record, queue=self.queue)
+
+    def _arm(self, entry: Entry, tick: Tick) -> None:
+        """Sends a tick. One that its broker refuses, such as too late a time, does not stop the other schedules."""
+        try:
+            self._append(tick_record(TOPIC, entry, tick))
+        except RocketPyError as error:
+            if error.retryable or error.may_have_been_applied:
+                raise
+            if self._problems.get(entry.id) != str(error):
+                self._problems[entry.id] = str(error)
+                logger.error("timer of schedule %s cannot be armed: %s", entry.name, error)
+                self._append(error_record(TOPIC, entry, str(error)))
+        else:
+            self._problems.pop(entry.id, None)
 
     def _prepare(self, entry: Entry, tick: Tick, came_ms: int) -> None:
         half, failure = None, None
@@ -249,7 +272,7 @@ class Owner:
             late_ms = max(0, came_ms - tick.at_ms)
             if may_pass and (entry.definition.missed != NEVER or tick.is_late or late_ms <= MISSED_MS):
                 due_ms = max(came_ms, entry.due_ms) + min(max(late_ms, MIN_RETRY_MS), MAX_RETRY_MS)
-                self._append(tick_record(TOPIC, entry, Tick(tick.at_ms, due_ms, tick.is_late, failure)))
+                self._arm(entry, Tick(tick.at_ms, due_ms, tick.is_late, failure))
                 return
         self._append(fire_record(TOPIC, entry, tick, half, failure))
 

@@ -13,8 +13,11 @@ from rocketpy.config import duration_seconds
 from rocketpy.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketpy.config import Duration
 
+NOTHING = timedelta(0)
 SECOND_MS = 1000
 FIELDS = 5
 """Fields of a cron text. The parser also accepts a sixth one for seconds, with other rules at changes of the clock."""
@@ -42,6 +45,8 @@ class Times:
         """
         if self.every_seconds is not None:
             return -(-at_ms // SECOND_MS) * SECOND_MS + self.every_seconds * SECOND_MS
+        if self._follows_elapsed_time():
+            return self._elapsed_after(at_ms)
         for found in self._iterate(at_ms):
             found_ms = int(found.timestamp()) * SECOND_MS
             # The parser starts again at the first of two equal local times when the clock is set back.
@@ -67,23 +72,58 @@ class Times:
             return first_ms + (until_ms - first_ms) // step * step
         latest_ms = first_ms
         for found in self._iterate(until_ms, reverse=True):
-            found_ms = int(found.timestamp()) * SECOND_MS
-            if found_ms <= until_ms:
-                latest_ms = max(first_ms, found_ms)
+            instants = instants_of(found) if self._follows_elapsed_time() else [int(found.timestamp()) * SECOND_MS]
+            if passed := [at_ms for at_ms in instants if at_ms <= until_ms]:
+                latest_ms = max(first_ms, *passed)
                 break
-        # Backwards the parser skips times of an hour that the clock repeats.
+        # Backwards some times of an hour that the clock repeats are skipped.
         while (follows := self.after(latest_ms)) is not None and follows <= until_ms:
             latest_ms = follows
         return latest_ms
 
-    def _iterate(self, at_ms: int, *, reverse: bool = False) -> Any:
+    def _follows_elapsed_time(self) -> bool:
+        return any(field.startswith("*") for field in (self.cron or "").split()[:2])
+
+    def _elapsed_after(self, at_ms: int) -> int | None:
+        """First instant after `at_ms` whose local time the cron text has."""
+        start = datetime.fromtimestamp(at_ms // SECOND_MS, zone_of(self.timezone))
+        repeated = (start.replace(fold=0).utcoffset() or NOTHING) - (start.replace(fold=1).utcoffset() or NOTHING)
+        local, instants = start.replace(tzinfo=None), list[int]()
+        for found in self._iterate(at_ms, repeated):
+            instants += [one for one in instants_of(found) if one > at_ms]
+            if instants and found.replace(tzinfo=None) > local:
+                break
+        return min(instants, default=None)
+
+    def _iterate(self, at_ms: int, before: timedelta = NOTHING, *, reverse: bool = False) -> Iterator[datetime]:
+        """Local times of the cron text, from `before` ahead of `at_ms`."""
         zone = zone_of(self.timezone)
-        return _cronsim().CronSim(self.cron, datetime.fromtimestamp(at_ms // SECOND_MS, zone), reverse)
+        start = datetime.fromtimestamp(at_ms // SECOND_MS, zone)
+        if self._follows_elapsed_time():
+            # With a zone the parser loses times on the day of a change at midnight or by half an hour.
+            start = start.replace(tzinfo=None, fold=0) - before
+        for found in _cronsim().CronSim(self.cron, start, reverse):
+            yield found.replace(tzinfo=zone)
 
     def __str__(self) -> str:
         if self.cron is not None:
             return f"cron {self.cron!r} in {self.timezone}"
         return f"every {timedelta(seconds=self.every_seconds or 0)}"
+
+
+def instants_of(local: datetime) -> list[int]:
+    """Instants of a local time, in milliseconds since 1970 UTC: none in a gap, two if the clock repeats it.
+
+    Examples:
+        >>> instants_of(datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")))
+        [1792888200000, 1792891800000]
+        >>> instants_of(datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")))
+        []
+    """
+    first, second = (int(local.replace(fold=fold).timestamp()) * SECOND_MS for fold in (0, 1))
+    if first > second:  # in a gap, the offset before it gives the later instant
+        return []
+    return [first] if first == second else [first, second]
 
 
 def times_of(cron: str | None, every: Duration | None, timezone: str) -> Times:
