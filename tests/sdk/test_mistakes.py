@@ -166,7 +166,7 @@ def test_arguments_that_fit_no_call_of_an_admin_are_explained(rocketpy_server):
 ATTRIBUTES = [
     ("Producer", "produce", r"write send\(rocketpy\.Message\(topic, body\)\)"),
     ("Producer", "poll", r"delivery needs no poll: send\(message\) waits for its receipt"),
-    ("Producer", "queus", r"did you mean queues\?"),
+    ("Producer", "queuez", r"did you mean queues\?"),
     ("AsyncProducer", "produce", r"write send\(rocketpy\.Message\(topic, body\)\)"),
     ("AsyncConsumer", "subscribe", r"the constructor subscribes: Consumer\(group, topic\)"),
     ("Consumer", "subscribe", r"the constructor subscribes: Consumer\(group, topic\)"),
