@@ -78,7 +78,7 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
             warn!(group = %member.group, %error, "commit of a lost queue failed");
         }
     }
-    let mut renew_at = Instant::now() + RENEW_INTERVAL;
+    let (mut renew_at, mut is_reported) = (Instant::now() + RENEW_INTERVAL, false);
     while !kept.is_empty() {
         let mut changed = pin!(member.signals.handover.notified());
         changed.as_mut().enable();
@@ -93,7 +93,12 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
             return;
         }
         if is_late {
-            changed.await; // in order, a handler returns
+            // In order: until a handler returns.
+            if !std::mem::replace(&mut is_reported, true) {
+                let queues = kept.len();
+                warn!(group = %member.group, queues, "ordered queues kept after handover_timeout: their handlers still run");
+            }
+            changed.await;
         } else if timeout_at(until.min(renew_at), changed).await.is_err() && renew_at < until {
             drop(lock(&member, &names(&kept)).await);
             renew_at = Instant::now() + RENEW_INTERVAL;

@@ -28,7 +28,7 @@ fn lock_body(command: &Command) -> LockBatchRequestBody {
 }
 
 /// Gives each lock that is asked for, or none.
-fn locks(command: &Command, is_free: bool) -> Act {
+pub(crate) fn locks(command: &Command, is_free: bool) -> Act {
     let lock_ok_mq_set = if is_free { lock_body(command).mq_set } else { Vec::new() };
     Act::Answer(ok().with_body(json::to_vec(&LockBatchResponseBody { lock_ok_mq_set })))
 }

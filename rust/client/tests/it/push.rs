@@ -19,10 +19,12 @@ use rocketpy_protocol::{Command, Header, json, properties_text};
 use rocketpy_remoting::Reply;
 
 use crate::consume::{consumer as pull_consumer, queue, records, stored_in};
-use crate::handover::script_locks;
+use crate::handover::{locks, script_locks};
 use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, single, status, with};
 
 const RETRY_TOPIC: &str = "%RETRY%report";
+/// Longer than the answers of a scripted broker take.
+const SHORTLY: Duration = Duration::from_millis(30);
 
 async fn start(peer: &Peer, config: PushConfig) -> PushConsumer {
     peer.route(RETRY_TOPIC, &[("b", peer, 1)]);
@@ -169,19 +171,52 @@ async fn in_order_a_queue_that_comes_back_while_its_handler_runs_keeps_its_lock(
     share(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
     peer.wait_for(request::LOCK_BATCH_MQ, locks + 1).await; // the handover has begun
     share(&peer, &consumer, &[&me], 2).await;
-    let of_topic = |command: &Command| {
+    let unlocked = unlocked(&peer).await;
+    assert_eq!(unlocked, ["%HANDOVER%report"], "the handover is over, and the group keeps its lock");
+}
+
+/// Groups that gave back their locks of the queue, once there is one.
+async fn unlocked(peer: &Peer) -> Vec<String> {
+    let of_queue = |command: &Command| {
         let body: LockBatchRequestBody = json::from_slice(&command.body).unwrap();
         body.mq_set.contains(&queue()).then_some(body.consumer_group)
     };
-    let unlocked = loop {
+    loop {
         let seen = peer.seen(request::UNLOCK_BATCH_MQ);
-        let groups: Vec<_> = seen.iter().filter_map(of_topic).collect();
+        let groups: Vec<_> = seen.iter().filter_map(of_queue).collect();
         if !groups.is_empty() {
-            break groups;
+            return groups;
         }
         peer.wait_for(request::UNLOCK_BATCH_MQ, seen.len() + 1).await;
+    }
+}
+
+#[tokio::test]
+async fn in_order_a_queue_is_kept_until_its_handler_returns_although_no_handover_lock_is_given() {
+    let peer = begun(1);
+    script_locks(&peer, true);
+    let mut config = PushConfig { ordered: true, ..PushConfig::default() };
+    (config.consumer.handover_timeout, config.consumer.rebalance_min_gap) = (SHORTLY, Duration::ZERO);
+    let (consumer, work) = with_messages(&peer, config).await;
+    assert!(work.next().is_some());
+    let is_refused = |command: &Command| {
+        let body: LockBatchRequestBody = json::from_slice(&command.body).unwrap();
+        body.consumer_group.starts_with("%HANDOVER%")
     };
-    assert_eq!(unlocked, ["%HANDOVER%report"], "the handover is over, and the group keeps its lock");
+    peer.script(move |command| match command.code {
+        request::LOCK_BATCH_MQ if is_refused(command) => Act::Answer(status(response::SYSTEM_ERROR, "no")),
+        request::LOCK_BATCH_MQ => locks(command, true),
+        _ => Act::Default,
+    });
+    let heartbeat: HeartbeatData = json::from_slice(&peer.seen(request::HEART_BEAT)[0].body).unwrap();
+    let asked = peer.seen(request::LOCK_BATCH_MQ).len();
+    share(&peer, &consumer, &["0.0.0.0@before", &heartbeat.client_id], 0).await;
+    peer.wait_for(request::LOCK_BATCH_MQ, asked + 1).await; // the handover has begun
+    let (groups, ()) = tokio::join!(unlocked(&peer), async {
+        assert!(tokio::time::timeout(10 * SHORTLY, unlocked(&peer)).await.is_err(), "its handler runs");
+        while work.next().is_some() {}
+    });
+    assert!(groups.contains(&"report".to_owned()), "{groups:?}");
 }
 
 #[tokio::test]

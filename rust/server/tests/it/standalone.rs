@@ -51,7 +51,7 @@ fn every_call_that_stops_the_server_returns_after_the_stop() {
 fn the_ready_file_names_process_and_addresses_as_long_as_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ready.json");
-    RealDisk.replace(&path, b"left by another process").unwrap();
+    RealDisk.replace(&path, br#"{"pid":2147483647}"#).unwrap(); // of a process that has ended
     let server = Process::start(
         Role::Standalone,
         ServerConfig { ready_file: Some(path.clone()), ..config(&folder.path().join("store")) },
