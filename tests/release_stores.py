@@ -36,7 +36,7 @@ SETTINGS = {
     "maxHashSlotNum": 5000,
     "maxIndexNum": 1000,
     "flushDiskType": "SYNC_FLUSH",
-    "fileReservedTime": 1_000_000,  # what is old is kept
+    "fileReservedTime": 1_000_000,  # retention removes nothing
     "flushConsumerOffsetInterval": 500,
 }
 WAITING = store.WaitingCounts(delayed=1, timers=1, half_messages=1)

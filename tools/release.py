@@ -63,7 +63,7 @@ def sections(changelog: str) -> dict[str, str]:
 
 
 def date_section(changelog: str, version: str, today: str) -> str:
-    """Moves what is unreleased under the version.
+    """Moves the unreleased section under the version.
 
     Args:
         changelog: Text of the changelog.

@@ -184,6 +184,7 @@ class AsyncClients:
         """
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
+        options.setdefault("attempt_timeout", PATIENCE_SECONDS)
         return rocketpy.AsyncProducer(group, name_servers=self._server.name_servers, **options)
 
     def consumer(

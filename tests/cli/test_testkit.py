@@ -133,7 +133,7 @@ def test_command_that_a_passed_on_signal_ends_gives_the_code_of_a_shell():
 
 
 def test_ctrl_c_of_a_terminal_is_not_passed_on_because_the_terminal_sends_it_to_the_command_too():
-    outside = ["setsid", sys.executable, "-c", TRAPPING]  # without the terminal it gets only what is passed on
+    outside = ["setsid", sys.executable, "-c", TRAPPING]  # no terminal: signals arrive only through testkit
     terminal, end = pty.openpty()
     process = subprocess.Popen(["setsid", "--ctty", *COMMAND, *outside], stdin=end, stdout=end, stderr=end)
     os.close(end)

@@ -15,7 +15,7 @@ from typing import Any
 ANSWERS = Path(__file__).parent / "answers"
 RECORDS = os.environ.get("RECORD_APACHE") == "1"
 OLD_STORE = ("--set=fileReservedTime=1000000",)
-"""Flags of a broker of RocketPy that opens a recorded store: what is old is kept."""
+"""Flags of a broker of RocketPy that opens a recorded store: retention removes nothing."""
 
 
 def archive(name: str) -> Path:

@@ -107,7 +107,7 @@ def test_missed_times_fire_once_or_never(server, missed, fires):
     with scheduler(server):
         server.advance(HOUR)
         wait_for_firing(server, first)
-    server.advance(3.5 * HOUR)  # nobody runs
+    server.advance(3.5 * HOUR)  # no scheduler runs
     with scheduler(server):
         wait_until(lambda: stored(server)["report"].next_at == first + timedelta(hours=4), "missed times are decided")
         server.advance(HOUR / 2)

@@ -310,7 +310,9 @@ class Producer(Closing):
         if _rest or _other:
             raise one_message(Producer.submit, _other)
         try:
-            return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
+            if self._select is not None:  # saves the others a call
+                queue = self._queue_for(message, queue)
+            return self._native.submit(message, queue, timeout, wait, msg_id)
         except TopicNotFoundError as error:
             self._names.explain(error, [message.topic])
             raise

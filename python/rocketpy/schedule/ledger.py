@@ -269,7 +269,7 @@ class Ledger:
         return effects + self._arm(entry, follows, now_ms)
 
     def _clock(self, entry: Entry, now_ms: int) -> list[Effect]:
-        """Goes on from the clock of the broker if it was set back, and arms a tick that was lost."""
+        """Continues from the clock of the broker after it was set back, and arms a lost tick again."""
         if max(entry.due_ms, entry.decided_ms) <= now_ms + SET_BACK_MS:
             is_lost = entry.pending is not None and entry.pending.due_ms + OVERDUE_MS < now_ms
             return [Arm(entry)] if is_lost else []

@@ -183,16 +183,10 @@ impl Puller {
                     self.member.activity.paces[self.gained.subscription].note_pull(part.len(), took);
                 }
                 if answer.kind == Kind::Moved {
-                    let _turn = self.member.commits.turn.lock().await; // see `look_for_reset`
-                    let (next, exists) = (answer.pulled.next, answer.exists);
-                    let pause = self.take(epoch, offset, answer, took);
-                    let member = &self.member;
-                    if exists && member.state.lock().is_current(self.queue(), self.gained.id, epoch) {
-                        look_for_reset(member, self.queue(), epoch, next).await;
-                    }
-                    return pause;
+                    self.go_where_sent(epoch, offset, answer, took).await
+                } else {
+                    self.take(epoch, offset, answer, took)
                 }
-                self.take(epoch, offset, answer, took)
             }
             Err(error) => Some(self.failed(error).await),
         }
@@ -213,6 +207,23 @@ impl Puller {
         let (address, answer) = ask(member, subscription, queue, asked).await?;
         let answer = decode::read_answer(OPERATION, &address, queue, offset, &subscription.filter, answer);
         answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
+    }
+
+    /// Takes an answer that moves this member, in the turn of a commit, then asks whether the group was reset ([`look_for_reset`]).
+    async fn go_where_sent(
+        &self,
+        epoch: Epoch,
+        offset: QueueOffset,
+        answer: Answer,
+        took: Duration,
+    ) -> Option<Duration> {
+        let _turn = self.member.commits.turn.lock().await;
+        let (next, exists) = (answer.pulled.next, answer.exists);
+        let pause = self.take(epoch, offset, answer, took);
+        if exists && self.member.state.lock().is_current(self.queue(), self.gained.id, epoch) {
+            look_for_reset(&self.member, self.queue(), epoch, next).await;
+        }
+        pause
     }
 
     fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {

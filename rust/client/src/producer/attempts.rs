@@ -136,7 +136,7 @@ impl Attempts {
         Some(config.backoff.pause(self.pauses).min(self.left()))
     }
 
-    /// The error to return: that of the only attempt, or the last one together with what was tried before.
+    /// Error of the send: of its only attempt, or of the last one with the brokers tried before.
     pub(super) fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> SendError {
         let broker = self.last.clone();
         if self.made <= u32::from(of_attempt) {

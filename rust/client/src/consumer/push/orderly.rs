@@ -79,7 +79,7 @@ async fn lock(
     Ok(held)
 }
 
-/// Gives locks back that are not needed any more. What was finished is committed before. A queue that has come back meanwhile keeps its lock.
+/// Unlocks queues, after the commit of finished messages. A queue that has come back meanwhile keeps its lock.
 pub(in crate::consumer) async fn unlock(member: &Member, queues: Vec<Arc<MessageQueue>>) {
     if !member.delivery.needs_locks() {
         return;

@@ -81,11 +81,17 @@ impl Engine {
         }
     }
 
-    /// Notes the end of a call of the handler of a topic, with the messages that it consumed or failed to.
-    pub(super) fn note_call(&self, topic: usize, consumed: usize, failed: usize, took: Duration) {
+    /// Notes the end, now, of a call of the handler of a topic, with the messages that it consumed or failed to.
+    pub(super) fn note_call(
+        &self,
+        topic: usize,
+        (consumed, failed): (usize, usize),
+        took: Duration,
+        now: Instant,
+    ) {
         // A topic with a handler has the index of its subscription.
         self.member.activity.paces[topic].note(consumed, failed, took);
-        self.counts.handling.lock().record(took, Instant::now());
+        self.counts.handling.lock().record(took, now);
     }
 
     /// Looks at handlers that take long, and tells of failures to pull.
@@ -118,7 +124,7 @@ impl Engine {
             let (messages, topic) = (piece.part.len(), &self.topics[piece.topic].name);
             let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
             self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
-            self.note_call(held.topic, 0, messages, self.config.handler_timeout);
+            self.note_call(held.topic, (0, messages), self.config.handler_timeout, Instant::now());
             let timeout_s = self.config.handler_timeout.as_secs_f64();
             let error = format!("handler_timeout: the handler did not return within {timeout_s} s");
             let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL), Some(Reason::Raised(&error)));

@@ -177,7 +177,8 @@ impl Work {
             self.engine.counts.consumed(consumed);
             self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Success);
             if consumed > 0 {
-                self.engine.note_call(self.held.topic, consumed, 0, now.duration_since(progress.since));
+                let took = now.duration_since(progress.since);
+                self.engine.note_call(self.held.topic, (consumed, 0), took, now);
                 self.held.asked.iter().for_each(|asked| asked.returned());
             }
         }
@@ -210,8 +211,9 @@ impl Work {
         self.held.note(&self.engine, &mut progress);
         progress.is_taken_over = true;
         self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Failed);
-        let busy = progress.since.elapsed();
-        self.engine.note_call(self.held.topic, 0, progress.running.len(), busy);
+        let now = Instant::now();
+        let busy = now.duration_since(progress.since);
+        self.engine.note_call(self.held.topic, (0, progress.running.len()), busy, now);
         let (failed, tries) = (progress.part.slice(progress.running.clone()), progress.tries);
         let behind = progress.running.end..progress.part.len();
         let failed = self.held.piece(failed, tries);
