@@ -63,6 +63,11 @@ impl Caller {
         self.call(broker, send(topic, body))
     }
 
+    /// Whether the broker acknowledges a message. A broker that changes its role closes its port for a moment.
+    pub(crate) fn is_acknowledged(&self, broker: &str, topic: &str, body: &str) -> bool {
+        self.try_call(broker, send(topic, body)).is_ok_and(|answer| answer.code == response::SUCCESS)
+    }
+
     /// Sends them one behind the other without waiting; returns what became of each.
     pub(crate) fn send_all(
         &self,
