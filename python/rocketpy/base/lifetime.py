@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
-from rocketpy.base.misuse import explained_attribute
+from rocketpy.base.misuse import ForeignNames
 from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _open: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 """Open objects of this process, unordered."""
 
 
-class Lifetime(ABC):
+class Lifetime(ForeignNames, ABC):
     """Base of objects that are opened and closed once.
 
     Unclosed objects are closed at the exit of Python; a `ResourceWarning` reports an object that is collected earlier.
@@ -35,9 +35,6 @@ class Lifetime(ABC):
     """True for servers, which clients of this process may still use."""
     _warns: ClassVar[bool] = True
     """False for objects that may be dropped without `close`, as in `server.admin().topics()`."""
-
-    if not TYPE_CHECKING:  # which would take any name for an attribute
-        __getattr__ = explained_attribute
 
     def __init__(self) -> None:
         self._closed = True

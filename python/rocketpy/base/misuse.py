@@ -6,11 +6,12 @@ import inspect
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rocketpy.base.similar import FOREIGN, did_you_mean
+from rocketpy.base.similar import ADVICE, FOREIGN, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
+    from typing import Never
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -76,16 +77,41 @@ def no_options(call: Callable[..., object], options: Iterable[str]) -> list[str]
     return [f"{name} has no option {one!r}{did_you_mean(one, known)}" for one in options]
 
 
-def explained_attribute(owner: object, name: str) -> object:
-    """`__getattr__` of a class: extends the error for a missing attribute by the name or advice for it."""
-    try:
-        return object.__getattribute__(owner, name)
-    except AttributeError as error:
-        known = [] if name.startswith("_") else [one for one in dir(type(owner)) if not one.startswith("_")]
-        clause = did_you_mean(name, known) if known and name not in known else ""
-        if not clause:
-            raise
-        raise AttributeError(f"{error}{clause}", name=name, obj=owner) from None
+class ForeignName:
+    """Attribute name of another client: an access fails as for any missing attribute, with the name here or advice."""
+
+    __slots__ = ("name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Never:
+        known = [one for one in dir(owner) if not one.startswith("_") and not is_foreign(owner, one)]
+        kind = f"type object {owner.__name__!r}" if instance is None else f"{owner.__name__!r} object"
+        text = f"{kind} has no attribute {self.name!r}{did_you_mean(self.name, known)}"
+        raise AttributeError(text, name=self.name, obj=owner if instance is None else instance)
+
+
+def is_foreign(owner: type, name: str) -> bool:
+    """Whether an attribute of a class is a name of another client."""
+    return isinstance(inspect.getattr_static(owner, name, None), ForeignName)
+
+
+class ForeignNames:
+    """Base of classes that explain names of other clients.
+
+    Its attributes cost nothing until an access: a `__getattr__` would slow down each access to any attribute.
+    """
+
+    __slots__ = ()
+
+    def __dir__(self) -> list[str]:
+        return [one for one in super().__dir__() if not is_foreign(type(self), one)]
+
+
+for _name in {**FOREIGN, **ADVICE}:
+    setattr(ForeignNames, _name, _foreign := ForeignName())
+    _foreign.__set_name__(ForeignNames, _name)
 
 
 def explained(function: Function) -> Function:

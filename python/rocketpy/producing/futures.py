@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketpy._rocketpy import SendOutcome
-from rocketpy.base.misuse import explained_attribute
+from rocketpy.base.misuse import ForeignNames
 
 __all__ = ["SendFuture"]
 
 
-class SendFuture(SendOutcome, Future[Any]):
+class SendFuture(SendOutcome, Future[Any], ForeignNames):
     """A `concurrent.futures.Future` whose lock and receipt are created at the first access."""
 
     __init__ = object.__init__
-    if not TYPE_CHECKING:  # which would take any name for an attribute
-        __getattr__ = explained_attribute
 
     def _callback_failed(self, error: Exception) -> None:
         logging.getLogger("concurrent.futures").error("exception calling callback for %r", self, exc_info=error)
