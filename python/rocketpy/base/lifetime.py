@@ -64,7 +64,7 @@ class Lifetime(ForeignNames, ABC):
         """True once `close` was called, and before a server was started."""
         return self._closed
 
-    def _begin_close(self) -> None:  # noqa: B027  # not every object can
+    def _begin_close(self) -> None:  # not every object can
         """Begins what `_close_now` then waits for, where that is possible; when Python ends."""
 
     @abstractmethod
