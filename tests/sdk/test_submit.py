@@ -290,6 +290,32 @@ def test_failures_that_are_read_are_not_logged(rocketpy_server, rocketpy_topic, 
     assert unnoticed(caplog) == [(1, 1)]
 
 
+def cycle_by_attribute(producer, topic):
+    future = producer.submit(Message(topic, b"x"))
+    future.itself = future
+    return future
+
+
+def cycle_by_error(producer, topic, *, waits=True):
+    future = submit_late(producer, topic)
+    if not waits:
+        producer.flush(60)
+    try:
+        future.result(60)
+    except rocketpy.RocketPyError as error:
+        future_of_frame, error_of_frame = future, error  # noqa: F841  # frame, error and future refer to each other
+    return future
+
+
+@pytest.mark.parametrize("make", [cycle_by_attribute, cycle_by_error, functools.partial(cycle_by_error, waits=False)])
+def test_futures_in_cycles_are_collected(rocketpy_server, rocketpy_topic, make):
+    with rocketpy_server.producer(fresh_name("cycles")) as producer:
+        future = weakref.ref(make(producer, rocketpy_topic))
+        producer.flush(60)
+        gc.collect()
+        assert future() is None
+
+
 async def awaited(future):
     return await asyncio.wrap_future(future)
 

@@ -17,5 +17,9 @@ class SendFuture(SendOutcome, Future[Any], ForeignNames):
 
     __init__ = object.__init__
 
+    def __setattr__(self, name: str, value: object) -> None:
+        self._track()  # the value may refer to the future
+        super().__setattr__(name, value)
+
     def _callback_failed(self, error: Exception) -> None:
         logging.getLogger("concurrent.futures").error("exception calling callback for %r", self, exc_info=error)

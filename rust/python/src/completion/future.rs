@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PyString, PyType};
 use rocketpy_client::{Failure, Outcome, UnreadFailures};
 use smallvec::SmallVec;
 
-use crate::receipt;
+use crate::{receipt, untracked};
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -47,8 +47,14 @@ struct State {
 type Watch = (Py<PyAny>, Py<PyList>);
 
 /// Makes a `rocketpy.producing.futures.SendFuture`.
+///
+/// The cycle collector does not see it until it gets an attribute or an error: it would walk over each future in flight. What it
+/// holds until then, callbacks and a receipt, lets go of it once it is done.
 pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, SendOutcome>> {
-    Ok(CLASS.import(py, "rocketpy.producing.futures", "SendFuture")?.call0()?.cast_into::<SendOutcome>()?)
+    let future = CLASS.import(py, "rocketpy.producing.futures", "SendFuture")?.call0()?;
+    let future = future.cast_into::<SendOutcome>()?;
+    untracked::untrack(&future);
+    Ok(future)
 }
 
 /// Gives a future its outcome. Its callbacks run here; Python logs what they raise.
@@ -94,7 +100,7 @@ impl SendOutcome {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if slf.get().is_stored() {
-            return Ok(slf.get()._result(py)?.unwrap_or_else(|| py.None()).into_bound(py));
+            return Ok(Self::_result(slf)?.unwrap_or_else(|| py.None()).into_bound(py));
         }
         python_future(py)?.call_method1(intern!(py, "result"), (slf, timeout))
     }
@@ -138,15 +144,21 @@ impl SendOutcome {
         if self.done() { intern!(py, FINISHED) } else { intern!(py, RUNNING) }
     }
 
+    /// Called before the future gets an attribute.
+    fn _track(slf: &Bound<'_, Self>) {
+        untracked::track(slf);
+    }
+
     #[setter(_state)]
     fn set_state(&self, state: &str) {
         self.state.lock().finished = state == FINISHED;
     }
 
     #[getter]
-    fn _result(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.make_objects(py)?;
-        Ok(self.state.lock().result.as_ref().map(|result| result.clone_ref(py)))
+    fn _result(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        let py = slf.py();
+        Self::make_objects(slf)?;
+        Ok(slf.get().state.lock().result.as_ref().map(|result| result.clone_ref(py)))
     }
 
     #[setter(_result)]
@@ -156,17 +168,18 @@ impl SendOutcome {
 
     /// Python's future reads it in `result` and `exception`, so the failure counts as read.
     #[getter]
-    fn _exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        if let Some(failure) = &mut self.state.lock().failure {
+    fn _exception(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(failure) = &mut slf.get().state.lock().failure {
             failure.read();
         }
-        self._peek(py)
+        Self::_peek(slf)
     }
 
     /// The error, for what only observes the future: the failure does not count as read.
-    fn _peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.make_objects(py)?;
-        Ok(self.state.lock().exception.as_ref().map(|exception| exception.clone_ref(py)))
+    fn _peek(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        let py = slf.py();
+        Self::make_objects(slf)?;
+        Ok(slf.get().state.lock().exception.as_ref().map(|exception| exception.clone_ref(py)))
     }
 
     #[setter(_exception)]
@@ -207,13 +220,17 @@ impl SendOutcome {
     }
 
     /// Makes the receipt or the error, once.
-    fn make_objects(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(outcome) = self.state.lock().outcome.clone() else { return Ok(()) };
+    fn make_objects(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let Some(outcome) = slf.get().state.lock().outcome.clone() else { return Ok(()) };
         let (result, exception) = match receipt::unread(py, outcome) {
             Ok(receipt) => (Some(receipt.unbind()), None),
-            Err(error) => (None, Some(error.into_value(py).into_any())),
+            Err(error) => {
+                untracked::track(slf); // the frames of the error's traceback may hold the future
+                (None, Some(error.into_value(py).into_any()))
+            }
         };
-        let mut state = self.state.lock();
+        let mut state = slf.get().state.lock();
         // Another thread may have been first.
         if state.outcome.take().is_some() {
             (state.result, state.exception) = (result, exception);
