@@ -15,7 +15,7 @@ from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.consuming.consumer import Consumer
-from rocketpy.errors import RocketPyError, TransactionOverError
+from rocketpy.errors import InvalidArgumentError, RocketPyError, TransactionOverError
 from rocketpy.producing.transaction import Decision, TransactionProducer
 from rocketpy.schedule.journal import GROUP, TOPIC, Journal
 from rocketpy.schedule.ledger import (
@@ -183,6 +183,8 @@ class Scheduler(Closing):
                 self._rebuild(owner, position, hop_ms)
             return
         for message in messages:
+            if message.queue != owner.queue:
+                continue  # the topic has grown, which `note_clock` reports
             if self._ledger is None or self._next != message.queue_offset:
                 self._rebuild(owner, message.queue_offset, hop_ms)
             with self._lock:
@@ -222,8 +224,12 @@ class Owner:
         self._problems: dict[str, str] = {}
 
     def note_clock(self) -> None:
-        """Appends a record of the broker's clock, if the latest one is old."""
+        """Appends a record of the broker's clock and checks the topic, if the latest record is old."""
         if monotonic() >= self._clock_at:
+            try:
+                self.journal.queue()
+            except InvalidArgumentError as error:
+                logger.error("%s; schedules fire until this process ends; %s", error, error.hint)
             self._append(clock_record(TOPIC))
             self._clock_at = monotonic() + CLOCK_SECONDS
 
