@@ -76,12 +76,18 @@ def no_options(call: Callable[..., object], options: Iterable[str]) -> list[str]
     return [f"{name} has no option {one!r}{did_you_mean(one, known)}" for one in options]
 
 
-def explained_attribute(owner: object, name: str) -> object:
-    """`__getattr__` of a class: extends the error for a missing attribute by the name or advice for it."""
+def explained_attribute(owner: object, name: str, parts: Iterable[str] = ()) -> object:
+    """`__getattr__` of a class: extends the error for a missing attribute by the name or advice for it.
+
+    Args:
+        owner: The object.
+        name: Name of the attribute.
+        parts: Attributes of attributes that count as known names, such as `queue.queue_id`.
+    """
     try:
         return object.__getattribute__(owner, name)
     except AttributeError as error:
-        known = [] if name.startswith("_") else [one for one in dir(type(owner)) if not one.startswith("_")]
+        known = [] if name.startswith("_") else [one for one in (*dir(type(owner)), *parts) if not one.startswith("_")]
         clause = did_you_mean(name, known) if known and name not in known else ""
         if not clause:
             raise
