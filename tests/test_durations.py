@@ -1,12 +1,12 @@
 """`tools/durations.py` and the order of parallel runs that follows from its file."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import longest_first
+from tool_modules import load_tool
 
 ROOT = Path(__file__).parents[1]
 PYTEST = """<testsuites><testsuite name="pytest">
@@ -23,12 +23,7 @@ NEXTEST = """<testsuites><testsuite name="rocketpy-store::it">
 @pytest.fixture
 def durations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool, with a file of its own."""
-    spec = importlib.util.spec_from_file_location("durations_tool", ROOT / "tools" / "durations.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, spec.name, module)  # dataclasses look there
-    spec.loader.exec_module(module)
+    module = load_tool("durations")
     monkeypatch.setattr(module, "FILE", tmp_path / "durations.json")
     return module
 

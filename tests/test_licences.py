@@ -1,6 +1,5 @@
 """The wheel carries the licence texts of every component that it links, and the notice that it is independent."""
 
-import importlib.util
 import json
 import re
 from importlib.metadata import Distribution, distribution
@@ -8,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tool_modules import load_tool
 
 ROOT = Path(__file__).parents[1]
 TEXTS = "THIRD-PARTY-LICENSES.txt"
@@ -20,12 +21,7 @@ def wheel() -> Distribution:
 
 @pytest.fixture
 def licences() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("licences", ROOT / "tools/licences.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("licences")
 
 
 def read(wheel: Distribution, name: str) -> str:

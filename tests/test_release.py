@@ -1,6 +1,5 @@
 """`tools/release.py`: version, changelog and checks of a release."""
 
-import importlib.util
 import shutil
 import subprocess
 import tomllib
@@ -9,16 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tool_modules import load_tool
+
 ROOT = Path(__file__).parents[1]
 CHANGES = "# Changes\n\n## Unreleased\n\n* New: delays.\n\n## 0.1.0 (2026-01-02)\n\n* First.\n"
 
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("release_tool", ROOT / "tools/release.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("release")
 
 
 @pytest.fixture

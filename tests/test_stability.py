@@ -1,23 +1,19 @@
 """`tools/stability.py`: a removal or an incompatible change of something public fails without a reason."""
 
-import importlib.util
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+
+from tool_modules import load_tool
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("stability_tool", ROOT / "tools/stability.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(ROOT / "tools"))
+    return load_tool("stability")
 
 
 @pytest.fixture

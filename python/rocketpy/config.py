@@ -373,6 +373,9 @@ class MemberOptions(ClientOptions, total=False):
     """Whether to join and continue while another live member of the group subscribes to other topics or tags, as during
     a change of all members' tags. Default False: the start raises `GroupConflictError` if that member is in this
     process; otherwise `poll` raises it, or a consumer with handlers logs an error."""
+    allow_idle: Annotated["bool", Default(False)]
+    """Whether members without a queue are expected, such as standbys of the one member that works. Default False: a
+    member without a queue logs a warning."""
     max_body_bytes: Annotated["int | None", Default(None)]
     """Maximum size of a decompressed body in bytes. Default None: 64 MiB, and above 16 MiB at most 100 times the stored
     size."""

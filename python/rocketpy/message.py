@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy._rocketpy import Message, ReceivedMessage
+from rocketpy.base.misuse import explained_attribute
 
 if TYPE_CHECKING:
     from rocketpy.config import SendStatus
@@ -45,7 +46,7 @@ class _Unread:
         def __getattr__(self, name: str) -> object:
             if name != "_outcome" and (outcome := getattr(self, "_outcome", None)) is not None:
                 outcome.fill(self)
-            return object.__getattribute__(self, name)
+            return explained_attribute(self, name, ("queue.queue_id", "queue.topic"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,13 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert "3 dead letters would be sent: add --yes" in preview
     assert len(rocketpy("consume", topic, "--format", "json").stdout.splitlines()) == 3, "nothing was sent"
     assert "1 dead letter sent" in rocketpy("dlq", "resend", group, "--property", "n=two", "--yes").stdout
+    shown = {one["body"]: one["resent"] for one in json.loads(rocketpy("dlq", "show", group, "--json").stdout)}
+    assert shown == {"one": False, "two": True, "three": False}
+    for options, resent in [((), 1), (("--check", "3"), 1), (("--check", "2"), None)]:
+        (listed,) = [
+            one for one in json.loads(rocketpy("dlq", "list", *options, "--json").stdout) if one["group"] == group
+        ]
+        assert (listed["count"], listed["resent"]) == (3, resent)
     assert len(rocketpy("consume", topic, "--format", "json", "--follow", "--count", "4").stdout.splitlines()) == 4
     summary = rocketpy("dlq", "resend", group, "--yes", "--rate", "1000", "--json").stdout
     assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0, "rejected": []}

@@ -39,6 +39,10 @@ def members(server, group):
         return admin.group_members(group)
 
 
+def is_running(name):
+    return name in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_close_waits_for_handlers_while_the_loop_goes_on(server, topic, group):
     """Also closes of several tasks at the same time."""
     send(server, topic, 1)
@@ -48,9 +52,8 @@ def test_a_close_waits_for_handlers_while_the_loop_goes_on(server, topic, group)
         await held.consumer.start()
         await held.began.wait()
         closes = [asyncio.create_task(held.consumer.close()) for _ in range(3)]
-        while not held.consumer.closed:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)  # the handler needs this loop to end
+        await until(lambda: is_running("rocketpy-push-stop"), "the stop waits for the handler, which needs this loop")
+        assert held.consumer.closed
         assert not any(close.done() for close in closes)
         held.release.set()
         await asyncio.gather(*closes)
@@ -129,9 +132,7 @@ def test_starts_that_are_cancelled_or_closed_leave_no_member(server, topic, grou
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        await until(
-            lambda: not {"rocketpy-push-start", "rocketpy-balance"} & {one.name for one in threading.enumerate()}
-        )
+        await until(lambda: not is_running("rocketpy-push-start") and not is_running("rocketpy-balance"))
         assert members(server, group) == []
         async with cancelled:  # it may be started again
             assert members(server, group) == [cancelled.client_id]

@@ -1,6 +1,8 @@
 """Mistakes of people who come from other clients: the error names the mistake first, then what to write."""
 
 import asyncio
+import copy
+import pickle
 from unittest import mock
 
 import pytest
@@ -198,11 +200,72 @@ def test_a_method_of_another_future_is_explained(rocketpy_server):
         assert future.result().queue.topic == "mails"
 
 
+KAFKA = {
+    "message": {
+        "offset": r"\(receipts and received messages have queue_offset\)",
+        "partition": r"\(a queue is chosen by order_key= of the message, or by send\(message, queue=\.\.\.\)",
+        "key": r"\(did you mean order_key or keys\?\)",
+        "value": r"\(did you mean body\?\)",
+        "timestamp": r"\(received messages have born_at and stored_at; deliver_at= of rocketpy\.Message sets",
+        "headers": r"\(did you mean properties\?\)",
+    },
+    "received": {
+        "offset": r"\(did you mean queue_offset\?\)",
+        "partition": r"\(did you mean queue_id\?\)",
+        "key": r"\(did you mean order_key or keys\?\)",
+        "timestamp": r"\(did you mean born_at_ms or stored_at_ms\?\)",
+        "headers": r"\(did you mean properties\?\)",
+        "error": r"\(errors are raised, not returned\)",
+        "message_id": r"\(did you mean msg_id\?\)",
+        "queueoffset": r"\(did you mean queue_offset\?\)",
+        "unheard": "",
+    },
+    "receipt": {
+        "offset": r"\(did you mean queue_offset\?\)",
+        "partition": r"\(did you mean queue\.queue_id\?\)",
+        "topic": r"\(did you mean queue\.topic\?\)",
+        "error": r"\(errors are raised, not returned\)",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def values(rocketpy_server):
+    """A message, its receipt, and the received message."""
+    topic = fresh_name("kafka")
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(topic, queues=1)
+    with rocketpy_server.producer("p") as producer, rocketpy_server.consumer(fresh_name(), topic) as consumer:
+        message = rocketpy.Message(topic, b"text")
+        unread = producer.submit(message).result(60)
+        (received,) = consumer.poll(1, 60)
+    return {"message": message, "received": received, "receipt": unread}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KAFKA.items() for name in names])
+def test_an_attribute_of_another_clients_message_is_explained(values, kind, name):
+    owner = values[kind]
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}' ?{KAFKA[kind][name]}") as error:
+        getattr(owner, name)
+    assert (error.value.name, error.value.obj is owner) == (name, True)
+    assert not hasattr(owner, name)
+
+
+def test_real_attributes_and_probes_of_python_stay_as_they_are(values):
+    received = values["received"]
+    assert (received.value, received.text, received.queue_offset) == (b"text", "text", 0)
+    for owner in values.values():
+        for again in (copy.copy(owner), copy.deepcopy(owner), pickle.loads(pickle.dumps(owner))):
+            assert repr(again) == repr(owner)
+        with pytest.raises(AttributeError, match=r"has no attribute '__array__'$"):
+            _ = owner.__array__
+
+
 def test_names_of_other_clients_are_not_listed(rocketpy_server):
     with rocketpy_server.producer("p") as producer:
-        listed = dir(producer)
-    assert "send" in listed
-    assert not {"produce", "poll", "subscribe"} & {*listed}
+        for listed in (dir(producer), dir(rocketpy.Producer)):
+            assert "send" in listed
+            assert not {"produce", "poll", "subscribe"} & {*listed}
 
 
 def test_missing_attributes_stay_attribute_errors(rocketpy_server):

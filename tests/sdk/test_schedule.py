@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import logging
-import re
 import threading
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -12,8 +10,6 @@ import pytest
 
 import rocketpy
 from rocketpy import schedule
-from rocketpy.cli import app
-from rocketpy.console.exits import ExitCode
 from rocketpy.schedule import ledger
 from rocketpy.schedule import scheduler as acting
 from rocketpy.schedule.journal import GROUP, TOPIC, Journal
@@ -373,46 +369,6 @@ def test_schedules_continue_after_the_clock_of_the_broker_was_set_back(tmp_path,
 
 def is_between(at, first, last):
     return at is not None and first <= at < last
-
-
-def test_a_topic_of_several_queues_is_refused(server):
-    with server.admin() as admin:
-        admin.create_topic(TOPIC, queues=2)
-    for call in (lambda: add(server, every=HOUR), lambda: stored(server), lambda: scheduler(server)):
-        with pytest.raises(rocketpy.InvalidArgumentError, match="must have one queue at one broker, not 2"):
-            call()
-
-
-def test_the_hint_for_several_queues_keeps_the_schedules(server, capsys):
-    first = add(server, every=HOUR).next_at
-    with server.admin() as admin:
-        admin.create_topic(TOPIC, queues=2)
-    with pytest.raises(rocketpy.InvalidArgumentError, match="not 2") as refused:
-        stored(server)
-    (command,) = re.findall("`rocketpy (.*?)`", refused.value.hint)
-    assert app.run([*command.split(), "--name-server", server.name_server]) == 0, capsys.readouterr().err
-    assert stored(server)["report"].next_at == first
-
-
-@pytest.mark.parametrize("arguments", [[], ["--queues", "2"]])
-def test_the_topic_command_refuses_several_queues_for_schedules(server, capsys, arguments):
-    assert app.run(["topic", "create", TOPIC, *arguments, "--name-server", server.name_server]) == ExitCode.USAGE
-    assert f"error: topic {TOPIC} must have one queue" in capsys.readouterr().err
-    assert not stored(server)
-
-
-def test_a_scheduler_without_the_queue_reports_standby_and_no_warning(server, caplog):
-    caplog.set_level(logging.INFO, "rocketpy")
-
-    def texts(part):
-        return [record for record in caplog.records if part in record.getMessage()]
-
-    with scheduler(server):
-        wait_until(lambda: texts("this process fires 0 schedules"))
-        with scheduler(server):
-            wait_until(lambda: texts("standby: another process fires"))
-    assert {record.levelname for record in texts("standby: another process fires")} == {"INFO"}
-    assert not texts("members outnumber queues")
 
 
 def test_in_asyncio_the_event_loop_runs_while_a_scheduler_closes(server):

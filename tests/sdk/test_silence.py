@@ -1,4 +1,4 @@
-"""Warnings of mistakes that raise nothing: values that handlers return, blocked event loops, members without queues."""
+"""Warnings of mistakes that raise nothing: returned values, blocked event loops, idle members, misspelt topics."""
 
 import asyncio
 import functools
@@ -142,6 +142,35 @@ def test_a_cancelled_handler_may_clean_up():
 
     assert isinstance(run(handle), asyncio.CancelledError)
     assert cleaned == ["timeout", "cancel"]
+
+
+def test_expected_standbys_are_reported_and_not_warned_of(server, group, caplog):
+    topic = fresh_name("narrow")
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=1)
+    caplog.set_level(logging.INFO, "rocketpy.client")
+    with server.consumer(group, topic, allow_idle=True), server.consumer(group, topic, allow_idle=True):
+        wait_until(lambda: texts(caplog, "member owns no queue: standby"))
+    assert {record.levelname for record in caplog.records if "owns no queue" in record.getMessage()} == {"INFO"}
+
+
+def test_a_topic_that_a_send_creates_is_warned_of_once_with_names_alike(rocketpy_server_factory, caplog):
+    server = rocketpy_server_factory(settings={"autoCreateTopicEnable": True})
+    with server.admin() as admin:
+        admin.create_topic("card-orders", queues=1)
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), server.producer("shop") as producer:
+        for topic in ("card-ordres", "card-orders", "card-ordres", "else"):
+            producer.send(rocketpy.Message(topic, b"text"))
+        asyncio.run(asyncio.to_thread(producer.send, rocketpy.Message("card-ordres", b"text")))
+        wait_until(lambda: len(texts(caplog, "topic not found")) == 2)
+    alike, other = texts(caplog, "topic not found")
+    assert "brokers create it with the default number of queues" in alike
+    assert "topic=card-ordres" in alike.replace('"', "")
+    assert "did you mean card-orders? Create topics" in alike
+    assert "`rocketpy topic create card-ordres --queues N`" in alike
+    assert "autoCreateTopicEnable=false" in alike
+    assert "topic=else" in other.replace('"', "")
+    assert "did you mean" not in other
 
 
 @pytest.mark.parametrize("kind", ["pull", "push"])

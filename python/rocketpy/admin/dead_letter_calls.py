@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from rocketpy.admin.dead_letters import (
@@ -76,8 +77,23 @@ class DeadLetterCalls(ABC):
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id."""
 
-    async def dead_letter_groups(self) -> list[DeadLetterGroup]:
-        """Groups with dead letters, sorted by name."""
+    async def dead_letter_groups(self, *, check_resent: int = 0) -> list[DeadLetterGroup]:
+        """Groups with dead letters, sorted by name. A resent dead letter stays in its group until it expires.
+
+        Args:
+            check_resent: Maximum number of dead letters of a group whose resent copies are looked up, about one
+                millisecond each. A group with more has None as its number of resent ones. Default 0: no look-up.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("ingest") as producer, server.admin() as admin:
+            ...     _ = producer.send(rocketpy.Message("%DLQ%count-doc", b"text"))
+            ...     groups = admin.dead_letter_groups(check_resent=1000)
+            ...     [(one.count, one.resent) for one in groups if one.group == "count-doc"]
+            [(1, 0)]
+        """
+        check_type("check_resent", check_resent, int, "a number of dead letters")
         found: list[DeadLetterGroup] = []
         for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
             topic = await self.describe_topic(name)
@@ -86,7 +102,11 @@ class DeadLetterCalls(ABC):
             lasts = [self._range(info.queue, info.max_offset - 1, info.max_offset) for info in queues]
             if queues:
                 ends = [[message for one in ranges async for message in one] for ranges in (firsts, lasts)]
-                found.append(group_of(topic, *ends))
+                group = group_of(topic, *ends)
+                if group.count <= check_resent:
+                    letters = await self._letters_of(group.group, None)
+                    group = replace(group, resent=sum([await self.was_resent(letter) async for letter in letters]))
+                found.append(group)
         return found
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:

@@ -44,6 +44,8 @@ class DeadLetterGroup:
     """Time at which the newest dead letter was stored."""
     newest_error: str | None = None
     """Error of the newest dead letter; None if unknown."""
+    resent: int | None = None
+    """Number of dead letters whose original topic has the resent copy; None if not looked up."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,7 +6,7 @@ import atexit
 import os
 import warnings
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -24,7 +24,7 @@ _open: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 """Open objects of this process, unordered."""
 
 
-class Lifetime(ForeignNames, ABC):
+class Lifetime(ForeignNames):
     """Base of objects that are opened and closed once.
 
     Unclosed objects are closed at the exit of Python; a `ResourceWarning` reports an object that is collected earlier.

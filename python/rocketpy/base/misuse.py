@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABCMeta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -77,6 +78,38 @@ def no_options(call: Callable[..., object], options: Iterable[str]) -> list[str]
     return [f"{name} has no option {one!r}{did_you_mean(one, known)}" for one in options]
 
 
+def explained_attribute(owner: object, name: str, parts: Iterable[str] = ()) -> object:
+    """`__getattr__` of a class whose methods are seldom called: extends the error for a missing attribute.
+
+    Args:
+        owner: The object.
+        name: Name of the attribute.
+        parts: Attributes of attributes that count as known names, such as `queue.queue_id`.
+    """
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError as error:
+        known = public_names(type(owner))
+        if name.startswith("_") or name in known:
+            raise
+        raise missing_attribute(str(error), owner, name, [*known, *parts]) from None
+
+
+def missing_attribute(text: str, owner: object, name: str, known: Iterable[str]) -> AttributeError:
+    """Python's error for a missing attribute, with the name here or advice."""
+    return AttributeError(text + did_you_mean(name, known), name=name, obj=owner)
+
+
+def public_names(owner: type) -> list[str]:
+    """Public attributes of a class."""
+    return [one for one in dir(owner) if not one.startswith("_")]
+
+
+def is_foreign(owner: type, name: str) -> bool:
+    """Whether an attribute of a class is a name of another client."""
+    return isinstance(inspect.getattr_static(owner, name, None), ForeignName)
+
+
 class ForeignName:
     """Attribute name of another client: an access fails as for any missing attribute, with the name here or advice."""
 
@@ -86,21 +119,22 @@ class ForeignName:
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Never:
-        known = [one for one in dir(owner) if not one.startswith("_") and not is_foreign(owner, one)]
         kind = f"type object {owner.__name__!r}" if instance is None else f"{owner.__name__!r} object"
-        text = f"{kind} has no attribute {self.name!r}{did_you_mean(self.name, known)}"
-        raise AttributeError(text, name=self.name, obj=owner if instance is None else instance)
+        text = f"{kind} has no attribute {self.name!r}"
+        raise missing_attribute(text, owner if instance is None else instance, self.name, public_names(owner))
 
 
-def is_foreign(owner: type, name: str) -> bool:
-    """Whether an attribute of a class is a name of another client."""
-    return isinstance(inspect.getattr_static(owner, name, None), ForeignName)
+class WithoutForeign(ABCMeta):
+    """Class of classes that do not list names of other clients."""
+
+    def __dir__(cls) -> list[str]:
+        return [one for one in super().__dir__() if not is_foreign(cls, one)]
 
 
-class ForeignNames:
+class ForeignNames(metaclass=WithoutForeign):
     """Base of classes that explain names of other clients.
 
-    Its attributes cost nothing until an access: a `__getattr__` would slow down each access to any attribute.
+    A `__getattr__` would slow down each call of a method. These attributes cost nothing until an access.
     """
 
     __slots__ = ()

@@ -43,10 +43,22 @@ Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number o
 STDOUT = Path("-")
 
 
-def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the consumer groups that have dead letters, with the error of the newest."""
+def list_groups(
+    check: Annotated[
+        int,
+        typer.Option(
+            "--check", min=0, metavar="N", help="Count resent dead letters of groups with at most N dead letters."
+        ),
+    ] = 1000,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List the consumer groups that have dead letters, with the number of resent ones and the error of the newest.
+
+    Resent dead letters stay until they expire. A copy sent to another topic by --to does not count.
+    """
     with Admin(name_servers=name_server, **WAITING) as admin:
-        groups = admin.dead_letter_groups()
+        groups = admin.dead_letter_groups(check_resent=check)
     output.show(output.rows_of(groups), as_json=as_json, empty="no group has dead letters")
 
 
@@ -64,11 +76,16 @@ def show(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show dead letters of a group, with topic of origin, reason, error of the handler and beginning of the body."""
+    """Show dead letters of a group, with topic of origin, reason, error of the handler and beginning of the body.
+
+    `resent` is true if the topic of origin has the copy of a resend.
+    """
     which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
-    rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
+        resent = [admin.was_resent(letter) for letter in letters[:most]]
+    shown = zip(letters, resent, strict=False)
+    rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
     output.show(rows, as_json=as_json, empty=none_of(group, which))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout

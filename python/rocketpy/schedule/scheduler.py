@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +14,7 @@ from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.consuming.consumer import Consumer
-from rocketpy.errors import RocketPyError, TransactionOverError
+from rocketpy.errors import InvalidArgumentError, RocketPyError, TransactionOverError
 from rocketpy.producing.transaction import Decision, TransactionProducer
 from rocketpy.schedule.journal import GROUP, TOPIC, Journal
 from rocketpy.schedule.ledger import (
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketpy.schedule")
 
-IDLE = re.compile(rf'members outnumber queues.* group="?{GROUP}"? ', re.DOTALL)
-"""Warning of a client whose member of the schedulers' group owns no queue."""
 POLL_SECONDS = 0.5
 """Maximum wait of a poll, and so of `close`."""
 BATCH = 32
@@ -57,20 +54,6 @@ MIN_RETRY_MS, MAX_RETRY_MS = 5_000, 300_000
 """Delay until a firing whose topic failed is tried again: as long as it is late, within these bounds."""
 CLOCK_SECONDS = 60
 """Time between two records of the broker's clock, and so the wait until a clock that was set back is noticed."""
-
-
-class Standby(logging.Filter):
-    """Reports a scheduler without the queue at INFO. The client's warning advises queues, which break schedules."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Drops the warning about a scheduler."""
-        is_idle = IDLE.search(record.getMessage()) is not None
-        if is_idle:
-            logger.info("standby: another process fires the schedules")
-        return not is_idle
-
-
-STANDBY = Standby()
 
 
 @takes_options(ClientOptions, CLIENT_DEFAULTS)
@@ -115,7 +98,6 @@ class Scheduler(Closing):
         self._next = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        logging.getLogger("rocketpy.client.consumer").addFilter(STANDBY)
         with Journal(self._name_servers, options) as journal:
             journal.made_queue()
         self._thread = threading.Thread(target=self._run, name="rocketpy-scheduler", daemon=True)
@@ -165,7 +147,7 @@ class Scheduler(Closing):
             hop_ms = journal.hop_ms(queue)
             with (
                 TransactionProducer(GROUP, self._outcome, name_servers=servers, check_threads=1, **options) as producer,
-                Consumer(GROUP, TOPIC, name_servers=servers, **options) as consumer,
+                Consumer(GROUP, TOPIC, name_servers=servers, allow_idle=True, **options) as consumer,
             ):
                 owner = Owner(journal, queue, producer)
                 while not self._stop.is_set():
@@ -183,6 +165,8 @@ class Scheduler(Closing):
                 self._rebuild(owner, position, hop_ms)
             return
         for message in messages:
+            if message.queue != owner.queue:
+                continue  # the topic has grown, which `note_clock` reports
             if self._ledger is None or self._next != message.queue_offset:
                 self._rebuild(owner, message.queue_offset, hop_ms)
             with self._lock:
@@ -222,8 +206,12 @@ class Owner:
         self._problems: dict[str, str] = {}
 
     def note_clock(self) -> None:
-        """Appends a record of the broker's clock, if the latest one is old."""
+        """Appends a record of the broker's clock and checks the topic, if the latest record is old."""
         if monotonic() >= self._clock_at:
+            try:
+                self.journal.queue()
+            except InvalidArgumentError as error:
+                logger.error("%s; schedules fire until this process ends; %s", error, error.hint)
             self._append(clock_record(TOPIC))
             self._clock_at = monotonic() + CLOCK_SECONDS
 

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, system};
 use rocketpy_protocol::Command;
-use rocketpy_protocol::body::ClusterInfo;
+use rocketpy_protocol::body::{ClusterInfo, TopicList};
 use rocketpy_protocol::code::response;
 use rocketpy_remoting as remoting;
 use tracing::{debug, info, warn};
 
+use crate::created_topics::CreatedTopics;
 use crate::error::ClientError;
 use crate::log_throttle::LogThrottle;
 use crate::names::NameServers;
 use crate::new_connections::NewConnections;
 use crate::route::{Routes, TopicRoute};
-use crate::{outcome, wire};
+use crate::{created_topics, outcome, wire};
 
 /// The connections and routes of an instance, and the timeout of one client's calls.
 ///
@@ -38,6 +39,7 @@ struct Shared {
     without_lite_pull: Mutex<HashSet<String>>,
     /// What the log says of sends that are tried again.
     retries: Mutex<LogThrottle>,
+    created: CreatedTopics,
 }
 
 impl Api {
@@ -48,8 +50,8 @@ impl Api {
         timeout: Duration,
     ) -> Self {
         let (routes, without_lite_pull) = (Routes::default(), Mutex::default());
-        let retries = Mutex::default();
-        let shared = Shared { remoting, names, routes, arrivals, without_lite_pull, retries };
+        let (retries, created) = (Mutex::default(), CreatedTopics::default());
+        let shared = Shared { remoting, names, routes, arrivals, without_lite_pull, retries, created };
         Self { shared: Arc::new(shared), timeout }
     }
 
@@ -189,6 +191,14 @@ impl Api {
         route.map(Some).map_err(|error| outcome::bad_answer(OPERATION, &address, error))
     }
 
+    /// Names of all topics.
+    pub(crate) async fn topic_names(&self) -> Result<Vec<String>, ClientError> {
+        const OPERATION: &str = "topic list query";
+        let (address, answer) = self.ask_names(OPERATION, &wire::topic_list()).await?;
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        Ok(wire::json::<TopicList>(OPERATION, &address, &answer.body)?.topic_list)
+    }
+
     /// The brokers that the name servers know.
     pub(crate) async fn cluster_info(&self) -> Result<ClusterInfo, ClientError> {
         Ok(self.ask_for_cluster().await?.1)
@@ -271,13 +281,8 @@ impl Api {
         let template = self.fetch_route(system::TEMPLATE_TOPIC).await?;
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
-                // Perhaps the name is misspelt: nothing else tells the user. Nobody spells that of traces.
-                if topic != system::TRACE_TOPIC {
-                    warn!(
-                        topic,
-                        default_queues,
-                        "topic not found; brokers create it with the default number of queues"
-                    );
+                if self.shared.created.note(topic) {
+                    created_topics::warn(self, topic, default_queues).await;
                 }
                 Ok(self.learn(route))
             }

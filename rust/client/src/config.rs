@@ -271,6 +271,8 @@ pub struct ConsumerConfig {
     /// Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of the tags
     /// of all members. Default: off. An error of joining if that member is in this process, otherwise of `poll`.
     pub allow_other_subscriptions: bool,
+    /// Logs at INFO, not as a warning, that the member owns no queue because members outnumber queues: it is a standby. Default: off.
+    pub allow_idle: bool,
     /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
     /// stored size.
     pub max_body_bytes: Option<usize>,
@@ -301,6 +303,7 @@ impl Default for ConsumerConfig {
             balance: Balance::Average,
             allow_missing_topic: false,
             allow_other_subscriptions: false,
+            allow_idle: false,
             max_body_bytes: None,
             trace_topic: None,
             tell_changes: false,

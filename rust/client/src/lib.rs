@@ -16,6 +16,7 @@ mod client;
 mod close_once;
 mod config;
 mod consumer;
+mod created_topics;
 mod damage;
 mod error;
 mod identity;

@@ -5,6 +5,7 @@
 mod config;
 mod instant;
 mod message;
+mod nearest;
 mod offset;
 mod properties;
 mod queue;
@@ -25,6 +26,7 @@ pub use config::{
 pub use instant::{CALENDAR_MS, in_calendar};
 pub use message::{Later, Message};
 pub use name::NameError;
+pub use nearest::nearest;
 pub use offset::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
 pub use perm::Permission;
 pub use properties::{Properties, PropertyError};

@@ -51,6 +51,7 @@ pub(crate) fn shared(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set_bool("allow_missing_topic", &mut config.allow_missing_topic)?;
     options.set_bool("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
+    options.set_bool("allow_idle", &mut config.allow_idle)?;
     config.trace_topic = trace::topic(options)?;
     config.max_body_bytes =
         options.take_plain::<Option<usize>>("max_body_bytes", "an int or None")?.flatten();

@@ -13,7 +13,7 @@ use rocketpy_model::{Later, Message, Properties, property};
 use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::number::within;
-use crate::options::did_you_mean;
+use crate::options::{did_you_mean, missing_attribute};
 use crate::{body, buffer, untracked};
 
 /// Whether a property belongs to clients and brokers: no message may set it.
@@ -301,6 +301,11 @@ impl PyMessage {
             Later::AfterMs(after_ms) => Some(after_ms as f64 / 1000.0),
             _ => None,
         }
+    }
+
+    /// The error for a missing attribute names the one that other clients call so.
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        missing_attribute(slf.as_any(), name)
     }
 
     fn __len__(&self) -> usize {

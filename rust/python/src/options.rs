@@ -1,6 +1,7 @@
 //! Keyword options: read by name, checked by type, none left over.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
@@ -116,6 +117,18 @@ const MUST_BE: &str = "must be ";
 /// one.
 pub(crate) fn did_you_mean(py: Python<'_>, name: &str, known: &[&str]) -> PyResult<String> {
     py.import("rocketpy.base.similar")?.call_method1("did_you_mean", (name, known.to_vec()))?.extract()
+}
+
+/// `__getattr__` of a class: the error for a missing attribute, with the name or advice for it. Probes of Python itself, such as
+/// `__deepcopy__`, get the plain error.
+pub(crate) fn missing_attribute(owner: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+    let py = owner.py();
+    let found = if name.to_str().is_ok_and(|name| name.starts_with('_')) {
+        py.get_type::<PyAny>().call_method1(intern!(py, "__getattribute__"), (owner, name))
+    } else {
+        py.import("rocketpy.base.misuse")?.call_method1("explained_attribute", (owner, name))
+    };
+    found.map(Bound::unbind)
 }
 
 /// Names the option in the error of its value. `wanted`: what a plain type has to be.

@@ -17,6 +17,7 @@ use rocketpy_protocol::record::RecordView;
 
 use crate::convert::ToPython;
 use crate::error::raise;
+use crate::options::missing_attribute;
 use crate::{body, buffer};
 
 /// The queue that messages of one pull answer came from; its Python object is made once.
@@ -294,6 +295,11 @@ impl ReceivedMessage {
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times.saturating_add(self.origin.shown.tries))
+    }
+
+    /// The error for a missing attribute names the one that other clients call so.
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        missing_attribute(slf.as_any(), name)
     }
 
     fn __repr__(&self) -> PyResult<String> {

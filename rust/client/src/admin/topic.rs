@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, name, system};
-use rocketpy_protocol::body::{TopicList, TopicStatsTable};
+use rocketpy_protocol::body::TopicStatsTable;
 use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
@@ -76,12 +76,9 @@ impl Admin {
     /// # Errors
     /// [`ClientError::NoBrokers`]; those of reaching a name server.
     pub async fn topics(&self) -> Result<Vec<String>, ClientError> {
-        const OPERATION: &str = "topic list query";
         self.client.check()?;
         let api = self.client.api();
-        let (address, answer) = api.ask_names(OPERATION, &wire::topic_list()).await?;
-        let answer = outcome::success(OPERATION, &address, answer)?;
-        let mut topics = wire::json::<TopicList>(OPERATION, &address, &answer.body)?.topic_list;
+        let mut topics = api.topic_names().await?;
         topics.sort();
         topics.dedup();
         if topics.is_empty() {

@@ -84,6 +84,9 @@ impl Reports {
         }
         let group = &member.group;
         match outnumbered.first() {
+            Some(Outnumbered { queues, members, .. }) if member.config.allow_idle => {
+                info!(%group, queues, members, "member owns no queue: standby");
+            }
             Some(Outnumbered { topic, queues, members }) => {
                 let topic = member.client.namespace().strip(topic);
                 let hint =

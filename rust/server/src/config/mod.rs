@@ -10,7 +10,6 @@ mod file;
 mod key;
 mod keys;
 mod kind;
-mod nearest;
 mod origin;
 #[cfg(test)]
 mod tests;
@@ -256,7 +255,10 @@ fn find(key: &str) -> Result<Known, Vec<&'static str>> {
     let path = || STORE_PATHS.iter().find(|path| folded(path.name) == wanted).map(Known::Path);
     let meaningless =
         || MEANINGLESS.iter().find(|name| folded(name) == wanted).map(|name| Known::Meaningless(name));
-    used.or_else(fixed).or_else(path).or_else(meaningless).ok_or_else(|| nearest::nearest(key, known_names()))
+    used.or_else(fixed)
+        .or_else(path)
+        .or_else(meaningless)
+        .ok_or_else(|| rocketpy_model::nearest(key, known_names()))
 }
 
 fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<(), ConfigError> {

@@ -1,17 +1,18 @@
-//! Names that look like one that is not known.
+//! Known names that are similar to an unknown one.
 
-/// Most candidates that are named.
+/// Maximum number of similar names.
 const MOST: usize = 3;
-/// Longest word that is compared; keys have up to 47 letters.
+/// Maximum size of a word that is compared; a name of a topic has up to 127 bytes.
 const MOST_BYTES: usize = 128;
-/// Most letters that differ in a typing error; long names with one ending differ in few more.
+/// Maximum number of letters that differ in a typing error; long names with one ending differ in few more.
 const MOST_EDITS: usize = 3;
 
-/// The candidates that look like `word`, best first; none when nothing does.
+/// Up to 3 candidates that are similar to `word`, the best first.
 ///
-/// One looks like it when few letters differ, or when one holds the other. Nothing looks like a word of over [`MOST_BYTES`]: the work grows
-/// with its length.
-pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+/// A candidate is similar if few letters differ, or if one contains the other. A word of more than 128 bytes has no similar candidates: the
+/// work grows with its length.
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if word.len() > MOST_BYTES {
         return Vec::new();
     }
@@ -30,7 +31,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
 fn holds(candidate: &str, word: &str) -> bool {
     const LEAST: usize = 4; // shorter words are part of many
     let (candidate, word) = (candidate.to_lowercase(), word.to_lowercase());
-    word.len() >= LEAST && (candidate.contains(&word) || word.contains(&candidate))
+    word.len().min(candidate.len()) >= LEAST && (candidate.contains(&word) || word.contains(&candidate))
 }
 
 #[cfg(test)]
@@ -48,5 +49,10 @@ mod tests {
         let none = nearest("authenticationEnabled", ["duplicationEnable"].into_iter());
         assert_eq!(none, [""; 0], "they share an ending only");
         assert_eq!(nearest("foo", keys.into_iter()), [""; 0], "nothing looks like it");
+        assert_eq!(
+            nearest("orders-eu", ["e", "orders"].into_iter()),
+            ["orders"],
+            "short names are part of many"
+        );
     }
 }
