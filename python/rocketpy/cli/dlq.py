@@ -47,7 +47,7 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the consumer groups that have dead letters, with the error of the newest."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.dead_letter_groups()
-    output.show(output.rows_of(groups), as_json=as_json, empty="no group has dead letters")
+    output.show(output.rows_of(groups), as_json=as_json, empty=f"no group has dead letters at {name_server}")
 
 
 def show(
@@ -69,7 +69,7 @@ def show(
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
     rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
-    output.show(rows, as_json=as_json, empty=none_of(group, which))
+    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"only the oldest {most} are shown: --max N shows N", file=stream)
@@ -213,7 +213,7 @@ def resend(
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
         if not yes:
-            preview(admin, letters, to, again, as_json, none_of(group, which))
+            preview(admin, letters, to, again, as_json, none_of(group, which, name_server))
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"dead letters of {group}", total=None)
@@ -258,9 +258,9 @@ def others(known: int, left: int) -> str:
     return lines
 
 
-def none_of(group: str, which: DeadLetterFilter) -> str:
+def none_of(group: str, which: DeadLetterFilter, name_server: str) -> str:
     """Returns the text for an empty result."""
-    return f"{group} has no {'' if which == DeadLetterFilter() else 'matching '}dead letters"
+    return f"{group} has no {'' if which == DeadLetterFilter() else 'matching '}dead letters at {name_server}"
 
 
 def row(letter: DeadLetter) -> dict[str, object]:
