@@ -24,6 +24,7 @@ from rocketpy.cli import (
     store_retention,
     store_tools,
     testkit,
+    top,
     topic,
 )
 from rocketpy.cli.flags import COMMANDS, Command, Flag
@@ -106,6 +107,7 @@ def make_app() -> typer.Typer:
     app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
     app.command("status", rich_help_panel=CLIENTS)(guarded(status.status))
+    app.command("top", rich_help_panel=CLIENTS)(guarded(top.top))
     groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
         ("topic", "Topics of a cluster.", CLIENTS): (
             ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
