@@ -23,6 +23,7 @@ from rocketpy.cli import (
     store,
     store_retention,
     store_tools,
+    support_bundle,
     testkit,
     top,
     topic,
@@ -148,6 +149,7 @@ def make_app() -> typer.Typer:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
     app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
+    app.command("support-bundle", rich_help_panel=TOOLS)(guarded(support_bundle.support_bundle))
     app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
         guarded(testkit.run_with_server)
     )

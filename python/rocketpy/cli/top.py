@@ -26,7 +26,7 @@ from rocketpy.console import output
 from rocketpy.console.exits import SIGNALS, CommandError, ExitCode
 
 OTHER_LINES = 13
-"""Lines of the screen beside brokers and groups: titles, borders, headers, the last line."""
+"""Lines of the screen in addition to brokers and groups: titles, borders, headers, the last line."""
 END_SECONDS = 5.0
 """Timeout for the last request at the end."""
 
