@@ -44,7 +44,7 @@ class GroupStatus:
     members: int
     """Number of live members."""
     topics: tuple[str, ...]
-    """Topics with offsets of the group or subscriptions of live members, sorted."""
+    """Topics with offsets of the group, sorted."""
     lag: int
     """Number of messages after the stored commits, without the retry topic."""
     retries: int
@@ -63,7 +63,7 @@ class TopicStatus:
     per_second: float
     """Messages stored per second, over the last minute."""
     groups: tuple[str, ...]
-    """Consumer groups with offsets or live members in the topic, sorted."""
+    """Consumer groups with offsets in the topic, sorted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,13 +199,10 @@ class StatusCalls(DeadLetterCalls):
         retry, dead = RETRY_PREFIX + group.name, DEAD_PREFIX + group.name
         if retry in topics and not any(row.queue.topic == retry for row in rows):
             rows += await self.group_lag(group.name, retry)  # its members ended before they committed there
-        consumed = {row.queue.topic for row in rows}
-        if group.members:
-            consumed.update(*(member.subscriptions or () for member in await self.describe_group(group.name)))
         return GroupStatus(
             name=group.name,
             members=len(group.members),
-            topics=tuple(sorted(consumed - {retry})),
+            topics=tuple(sorted({row.queue.topic for row in rows} - {retry})),
             lag=sum(row.lag for row in rows if row.queue.topic != retry),
             retries=sum(row.lag for row in rows if row.queue.topic == retry),
             dead_letters=await self._stored(dead) if dead in topics else 0,
