@@ -3,7 +3,7 @@
 import contextlib
 import io
 
-from rocketpy.cli.app import run
+from rocketpy.cli.app import make_app, run
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
@@ -16,3 +16,11 @@ def command(*arguments: object) -> tuple[int, str, str]:
         stream.flush()
         printed.append(stream.buffer.getvalue().decode(errors="replace"))  # type: ignore[attr-defined]
     return code, *printed
+
+
+def command_lines() -> list[str]:
+    """Every command, as users type it."""
+    app = make_app()
+    names = [str(one.name) for one in app.registered_commands]
+    groups = [(group.name, group.typer_instance) for group in app.registered_groups]
+    return names + [f"{name} {one.name}" for name, group in groups if group for one in group.registered_commands]

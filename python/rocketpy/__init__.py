@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rocketpy.admin.cluster import *
     from rocketpy.admin.dead_letters import *
     from rocketpy.admin.replication import *
+    from rocketpy.admin.status import *
     from rocketpy.admin.trace import *
     from rocketpy.aio.admin import *
     from rocketpy.aio.consumer import *
@@ -71,6 +72,7 @@ _NAMES = {
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
+    "admin.status": ("BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"),
     "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
     "aio.admin": ("AsyncAdmin",),
     "aio.consumer": ("AsyncConsumer",),

@@ -57,6 +57,9 @@ def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executabl
         names = processes["namesrv"]["address"]
         command("topic", "create", "orders", name_server=names)
         command("produce", "orders", stdin="one\ntwo\n", name_server=names)
+        for line in ("cluster list", "ha status", "status"):
+            table = [row for row in command(*line.split(), name_server=names).stdout.splitlines() if row[0] in "┏┃│"]
+            assert max(len(row) for row in table) <= 80, line
         status = json.loads(command("ha", "status", "--json", name_server=names).stdout)
         assert {(row["broker_name"], row["broker_id"]) for row in status} == {("broker-a", 1), ("broker-b", 1)}
     refused = command("cluster", "up", str(folder), "--topology", "2m", code=7).stderr

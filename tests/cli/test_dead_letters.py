@@ -153,12 +153,12 @@ def test_what_makes_no_sense_is_named(rocketpy, group: str):
         assert f"{group} has no matching dead letter with --id other" in refused
 
 
-def test_a_group_that_gave_up_nothing_has_none(rocketpy, topic: str):
+def test_a_group_that_gave_up_nothing_has_none(rocketpy, server, topic: str):
     name = f"{topic}-content"
     rocketpy("group", "create", name)
-    assert rocketpy("dlq", "show", name).stdout == f"{name} has no dead letters\n"
+    assert rocketpy("dlq", "show", name).stdout == f"{name} has no dead letters at {server.name_server}\n"
     assert rocketpy("dlq", "show", name, "--json").stdout == "[]\n"
-    assert rocketpy("dlq", "resend", name).stdout == f"{name} has no dead letters\n"
+    assert rocketpy("dlq", "resend", name).stdout == f"{name} has no dead letters at {server.name_server}\n"
     assert "0 dead letters sent" in rocketpy("dlq", "resend", name, "--yes").stdout
     assert rocketpy("dlq", "export", name).stdout == ""
 

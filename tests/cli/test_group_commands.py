@@ -119,6 +119,7 @@ def test_the_brokers_of_a_cluster_are_listed_with_what_they_do(rocketpy, server,
     assert (row["broker_name"], row["broker_id"], row["address"]) == ("broker-a", 0, server.ready["broker"])
     assert row["version"].startswith("V5")
     assert row["messages_in"] >= 2
+    assert 0 < row["disk_used"] < 1
     assert row["in_per_second"] >= 0 <= row["out_per_second"]
     shown = rocketpy("cluster", "list").stdout
     assert server.ready["broker"] in shown
@@ -132,11 +133,14 @@ def test_a_broker_that_is_gone_is_listed_as_one_that_does_not_answer(start, comm
     broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
     broker.process.send_signal(signal.SIGSTOP)
     try:
-        (row,) = json.loads(command("cluster", "list", "--json", name_server=address).stdout)
+        (row,) = json.loads(command("--timeout", "3", "cluster", "list", "--json", name_server=address).stdout)
+        shown = command("--timeout", "3", "cluster", "list", name_server=address).stdout
     finally:
         broker.process.send_signal(signal.SIGCONT)
     assert row["address"] == broker.ready["broker"]
     assert "timed out" in row["state"]
+    assert row["disk_used"] is None
+    assert f"broker-a ({row['address']}): {row['state']}" in shown
 
 
 def test_a_reset_for_a_topic_that_the_group_does_not_consume_names_those_that_it_does(rocketpy, topic: str):

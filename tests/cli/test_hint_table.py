@@ -197,13 +197,13 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 READ_ONLY = {
     "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "doctor",
-    "group describe", "group lag", "group list", "ha status", "message query", "schedule list", "store diff",
+    "group describe", "group lag", "group list", "ha status", "message query", "schedule list", "status", "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
     "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
-    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "testkit", "topic create",
-    "topic delete",
+    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "support-bundle", "testkit", "top",
+    "topic create", "topic delete",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from commands import command_lines
 from rocketpy import Message, Server
-from rocketpy.cli.app import make_app
 from waiting import wait_until
 
 RUN_SECONDS = 240
@@ -18,15 +18,8 @@ NOT_UTF8 = b"caf\xe9"
 """A latin-1 text, as an argument from a script in that charset."""
 
 
-def command_lines() -> list[str]:
-    """Every command, as users type it."""
-    app = make_app()
-    names = [str(one.name) for one in app.registered_commands]
-    groups = [(group.name, group.typer_instance) for group in app.registered_groups]
-    return names + [f"{name} {one.name}" for name, group in groups if group for one in group.registered_commands]
-
-
 ARGUMENTS: dict[str, Sequence[str]] = {
+    "status": ["--name-server", "{names}"],
     "consume": ["{topic}", "--name-server", "{names}"],
     "topic list": ["--name-server", "{names}"],
     "topic create": ["made", "--name-server", "{names}"],

@@ -118,6 +118,6 @@ def test_a_group_that_gave_up_nothing_has_an_empty_report(spark, dead, rocketpy_
     assert spark_jobs.run(main, capsys, *given, "--resend") == (0, none)
     assert spark_jobs.run(main, capsys, *given, "--dry-run") == (0, [])
     assert main(list(given)) == 0
-    assert capsys.readouterr().out == f"no dead letters of {content}\n"
+    assert capsys.readouterr().out == f"no dead letters of {content} at {rocketpy_server.name_server}\n"
     code, report = spark_jobs.run(main, capsys, *given, "--group", dead[0])
     assert (code, {row["group"] for row in report["kinds"]}) == (0, {dead[0]})

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rocketpy.admin.dead_letter_calls import DeadLetterCalls
+from rocketpy.admin.status_calls import StatusCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -81,7 +81,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(DeadLetterCalls):
+class AdminCalls(StatusCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.

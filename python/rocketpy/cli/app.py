@@ -19,10 +19,13 @@ from rocketpy.cli import (
     message,
     produce,
     schedule,
+    status,
     store,
     store_retention,
     store_tools,
+    support_bundle,
     testkit,
+    top,
     topic,
 )
 from rocketpy.cli.flags import COMMANDS, Command, Flag
@@ -104,6 +107,8 @@ def make_app() -> typer.Typer:
         app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
     app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
+    app.command("status", rich_help_panel=CLIENTS)(guarded(status.status))
+    app.command("top", rich_help_panel=CLIENTS)(guarded(top.top))
     groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
         ("topic", "Topics of a cluster.", CLIENTS): (
             ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
@@ -144,6 +149,7 @@ def make_app() -> typer.Typer:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
     app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
+    app.command("support-bundle", rich_help_panel=TOOLS)(guarded(support_bundle.support_bundle))
     app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
         guarded(testkit.run_with_server)
     )

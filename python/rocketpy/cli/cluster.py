@@ -7,29 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RocketPyError
+from rocketpy import Admin, BrokerStatus
+from rocketpy.base.text import printable
 from rocketpy.base.wakeup import StopRequest
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
-from rocketpy.config import ClientOptions
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.status import broker_rows, failures, kind_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
-FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
-"""Short timeouts: an unresponsive broker is listed with its error."""
-
 
 def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the brokers of a cluster with their addresses and message rates."""
+    """List the brokers of a cluster with their addresses, disks and message rates."""
     with Admin(name_servers=name_server, **WAITING) as admin, Admin(name_servers=name_server, **FIGURES) as quick:
         topics = len(admin.topics())
-        rows = [
-            {"cluster": one.cluster, "broker_name": one.broker_name, "broker_id": number, "address": address}
-            | figures(quick, address)
-            for one in admin.brokers()
-            for number, address in sorted(one.addresses.items())
-        ]
-    title = f"{output.counted(len(rows), 'broker')}, {output.counted(topics, 'topic')} including system topics"
-    output.show(rows, as_json=as_json, title=title, in_blocks=True)
+        brokers = quick.broker_status()
+    counts = f"{output.counted(len(brokers), 'broker')}, {output.counted(topics, 'topic')} including system topics"
+    title = f"{counts}: {kind_of(brokers)} at {name_server}"
+    rows = [facts_of(one) for one in brokers] if as_json else broker_rows(brokers)
+    output.show(rows, as_json=as_json, title=title, empty=f"no brokers at {name_server}", in_blocks=True)
+    for line in [] if as_json else failures(brokers):
+        print(printable(line))
+
+
+def facts_of(broker: BrokerStatus) -> dict[str, Any]:
+    """Returns the JSON object of a broker."""
+    facts = output.plain(broker)
+    return {name: value for name, value in facts.items() if name != "error"} | {"state": broker.error or "answers"}
 
 
 ENDED_SECONDS = 0.5
@@ -115,38 +118,7 @@ def show(deployment: Any, *, as_json: bool) -> None:
             }
         )
     title = f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops"
-    output.show(rows, as_json=as_json, title=title, in_blocks=True)
+    output.show(rows, as_json=as_json, title=title, empty=f"no processes in {deployment.folder}", in_blocks=True)
     if not as_json:
         print(f"export NAMESRV_ADDR={deployment.name_server}")
     sys.stdout.flush()
-
-
-def figures(admin: Admin, address: str) -> dict[str, Any]:
-    """Returns the figures that a broker reports about itself. Rates cover the last 10 seconds."""
-    try:
-        told = admin.broker_figures(address)
-    except RocketPyError as error:
-        return {
-            "version": None,
-            "in_per_second": None,
-            "out_per_second": None,
-            "messages_in": None,
-            "state": str(error),
-        }
-    return {
-        "version": told.get("brokerVersionDesc"),
-        "in_per_second": rate(told.get("putTps")),
-        "out_per_second": rate(told.get("getTransferredTps") or told.get("getTransferedTps")),
-        "messages_in": int(total) if (total := told.get("msgPutTotalTodayNow")) else None,
-        "state": "answers",
-    }
-
-
-def rate(text: str | None) -> float | None:
-    """Returns the first of a broker's three rates, which cover 10 s, 1 min and 10 min.
-
-    Examples:
-        >>> rate("12.5 3.0 0.0"), rate(""), rate(None)
-        (12.5, None, None)
-    """
-    return float(text.split()[0]) if text and text.strip() else None

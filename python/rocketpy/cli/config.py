@@ -49,7 +49,7 @@ def show(
         return
     as_json = style is Format.JSON
     rows = [{"key": key["name"], **value_of(key, as_json), "origin": origin(key)} for key in keys]
-    output.show(rows, as_json=as_json)
+    output.show(rows, as_json=as_json, empty="no keys")
 
 
 def explain(key: Annotated[str, typer.Argument(metavar="KEY")], as_json: Json = False) -> None:
@@ -78,14 +78,16 @@ def diff(
             for one, other in zip(left, right, strict=True)
             if one["value"] != other["value"]
         ]
-        output.show(rows, as_json=as_json, empty="nothing differs")
+        output.show(rows, as_json=as_json, empty=f"nothing differs between {files[0]} and {files[1]}")
         return
     rows = [
         {"key": key["name"], **value_of(key, as_json), "origin": origin(key)}
         for key in load(config, settings or [])
         if key["value"] != key["default"]
     ]
-    output.show(rows, as_json=as_json, empty="nothing differs from the defaults")
+    output.show(
+        rows, as_json=as_json, empty="nothing differs from the defaults" + ("" if config is None else f" in {config}")
+    )
 
 
 def load(config: Path | None, settings: Sequence[str], *, environment: bool = True) -> "list[ConfigKey]":

@@ -59,7 +59,7 @@ def list_groups(
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.dead_letter_groups(check_resent=check)
-    output.show(output.rows_of(groups), as_json=as_json, empty="no group has dead letters")
+    output.show(output.rows_of(groups), as_json=as_json, empty=f"no group has dead letters at {name_server}")
 
 
 def show(
@@ -86,7 +86,7 @@ def show(
         resent = [admin.was_resent(letter) for letter in letters[:most]]
     shown = zip(letters, resent, strict=False)
     rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
-    output.show(rows, as_json=as_json, empty=none_of(group, which))
+    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"only the oldest {most} are shown: --max N shows N", file=stream)
@@ -230,7 +230,7 @@ def resend(
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
         if not yes:
-            preview(admin, letters, to, again, as_json, none_of(group, which))
+            preview(admin, letters, to, again, as_json, none_of(group, which, name_server))
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"dead letters of {group}", total=None)
@@ -275,9 +275,9 @@ def others(known: int, left: int) -> str:
     return lines
 
 
-def none_of(group: str, which: DeadLetterFilter) -> str:
+def none_of(group: str, which: DeadLetterFilter, name_server: str) -> str:
     """Returns the text for an empty result."""
-    return f"{group} has no {'' if which == DeadLetterFilter() else 'matching '}dead letters"
+    return f"{group} has no {'' if which == DeadLetterFilter() else 'matching '}dead letters at {name_server}"
 
 
 def row(letter: DeadLetter) -> dict[str, object]:

@@ -262,7 +262,7 @@ def doctor(
     """Check this machine and this installation. Exit code 1 if a check failed."""
     subject = Subject(folder, name_server)
     rows = [{"check": name, **outcome_of(check, subject)._asdict()} for name, check in CHECKS.items()]
-    output.show(rows, as_json=as_json, in_blocks=True)
+    output.show(rows, as_json=as_json, empty="no checks", in_blocks=True)
     failed = [row for row in rows if row["status"] == "failed"]
     if failed:
         names = ", ".join(str(row["check"]) for row in failed)

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, QueueLag
+from rocketpy.admin.status_calls import UNKNOWN
 from rocketpy.base.names import is_system_topic
+from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -23,7 +25,7 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.groups()
     rows = [{"group": one.name, "members": list(one.members)} for one in groups]
-    output.show(rows, as_json=as_json, empty="no groups")
+    output.show(rows, as_json=as_json, empty=f"no groups at {name_server}")
 
 
 def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -58,7 +60,8 @@ def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False
         rows,
         as_json=as_json,
         title=f"{group}: {output.counted(len(rows), 'member')}",
-        empty=f"{group} has no members now",
+        empty=f"{group} has no members now at {name_server}",
+        in_blocks=True,
     )
     if not as_json and any(member.differs for member in members):
         print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
@@ -69,7 +72,9 @@ def producers(group: Name, name_server: NameServer = LOCAL, as_json: Json = Fals
     with Admin(name_servers=name_server, **WAITING) as admin:
         rows = output.rows_of(admin.producer_connections(group))
     title = f"{group}: {output.counted(len(rows), 'producer')}"
-    output.show(rows, as_json=as_json, title=title, empty=f"no producer of group {group} is connected now")
+    output.show(
+        rows, as_json=as_json, title=title, empty=f"no producer of group {group} is connected now at {name_server}"
+    )
 
 
 def clone(
@@ -87,7 +92,10 @@ def clone(
         topics = admin.clone_offsets(source, target, topic=topic, force=force)
     rows = [{"topic": name} for name in topics]
     output.show(
-        rows, as_json=as_json, title=f"{target} has the offsets of {source}", empty=f"{source} has no offsets yet"
+        rows,
+        as_json=as_json,
+        title=f"{target} has the offsets of {source}",
+        empty=f"{source} has no offsets at {name_server} yet",
     )
 
 
@@ -108,20 +116,35 @@ def lag(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the lag of a group by topic, and the number of messages that its live members are processing."""
+    """Show the lag of a group by topic, and the messages that its members process or that wait for their retry."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = len(admin.describe_group(group))
         rows = admin.group_lag(group, topic)
+        retries = "" if as_json or topic is not None else retry_text(admin, group)
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
     title = f"{group}: {output.counted(behind, 'message')} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
-    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets yet")
+    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets at {name_server} yet")
     if as_json:
         return
     if held:
         print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
+    print(retries, end="")
     if behind and not members:
         print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
+
+
+def retry_text(admin: Admin, group: str) -> str:
+    """Returns the line about messages that wait for their retry, or an empty text."""
+    try:
+        retries = admin.waiting_retries(group)
+    except UNKNOWN as error:
+        return printable(f"messages that wait for their retry are unknown: {error}") + "\n"
+    least = "" if retries.is_complete else "at least "
+    if not retries.messages and not least:
+        return ""
+    first = f", the first at {output.cell(retries.next_at)}" if retries.next_at else ""
+    return f"{least}{output.counted(retries.messages, 'more message')} failed and wait for the retry{first}\n"
 
 
 def queue_row(row: QueueLag) -> dict[str, Any]:
@@ -179,7 +202,8 @@ def reset(
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
         for queue, offset in offsets.items()
     ]
-    output.show(rows, as_json=as_json, title=f"{group} on {topic}")
+    empty = f"topic {topic} has no queues at {name_server}"
+    output.show(rows, as_json=as_json, title=f"{group} on {topic}", empty=empty)
 
 
 def check_consumes(admin: Admin, group: str, topic: str) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
 from rocketpy.base.clock import monotonic
+from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -20,8 +21,8 @@ MASTER_ID = 0
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show the replication progress of each master's slaves.
 
-    The line of a master without slaves has no slave columns. The line of a registered slave that is not connected
-    contains the cause, if the slave knows it.
+    A line below the table names the cause of a registered slave that is not connected, if the slave knows it. --json
+    has the ends of the logs, records and rates too.
     """
     rows: list[dict[str, Any]] = []
     with Admin(name_servers=name_server, **WAITING) as admin:
@@ -38,10 +39,30 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
                 others = [(number, slave) for number, slave in sorted(broker.addresses.items()) if number not in known]
                 slaves += [alone(admin, number, slave) for number, slave in others]
             rows += [master | slave for slave in slaves] or [master | dict.fromkeys(SLAVE)]
-    title = output.counted(sum(row["slave"] is not None for row in rows), "slave")
-    output.show(rows, as_json=as_json, title=title, in_blocks=True)
+    title = f"{output.counted(sum(row['slave'] is not None for row in rows), 'slave')} at {name_server}"
+    shown = rows if as_json else narrow(rows)
+    output.show(shown, as_json=as_json, title=title, empty=f"no brokers at {name_server}", in_blocks=True)
+    for row in [] if as_json else rows:
+        if row["why"]:
+            print(printable(f"{row['broker_name']} ({row['slave']}): {row['why']}"))
 
 
+def narrow(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns: each master once, then its slaves."""
+    shown: list[dict[str, Any]] = []
+    for row in rows:
+        broker = {"broker": row["broker_name"]}
+        if row["master"] and all(one["address"] != row["master"] for one in shown):
+            shown.append(broker | {"role": "master", "address": row["master"]} | dict.fromkeys(LAG.values()))
+        if row["slave"]:
+            number = "" if row["broker_id"] is None else f" {row['broker_id']}"
+            lags = {short: row[name] for name, short in LAG.items()}
+            shown.append(broker | {"role": f"slave{number}", "address": row["slave"]} | lags)
+    return shown
+
+
+LAG = {"lag_bytes": "lag bytes", "lag_seconds": "lag s", "is_near": "near"}
+"""Columns of a slave in the table."""
 MASTER = ("master", "master_end", "epochs")
 """Columns of a master."""
 SLAVE = (

@@ -71,9 +71,12 @@ def query(
         text = CUT_OFF % (broker_name, BROKER_LIMIT, value)
         output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
     if found or as_json:
-        output.show([facts_of(one) if as_json else row(one) for one in found], as_json=as_json)
+        rows = [facts_of(one) if as_json else row(one) for one in found]
+        output.show(rows, as_json=as_json, empty=f"no messages of {topic} at {name_server}")
     if not found:
-        raise CommandError(f"no message of {topic} has {flag} {value}", ExitCode.NOT_FOUND, HINTS.get(flag, TIMES))
+        raise CommandError(
+            f"no message of {topic} at {name_server} has {flag} {value}", ExitCode.NOT_FOUND, HINTS.get(flag, TIMES)
+        )
 
 
 def trace(
@@ -98,11 +101,12 @@ def trace(
         )
     if not found:
         hint = f"only clients with trace=True write traces, some seconds later; {AN_ID}; {TIMES}"
-        raise CommandError(f"no trace of message {msg_id} in {topic}", ExitCode.NOT_FOUND, hint)
+        raise CommandError(f"no trace of message {msg_id} in {topic} at {name_server}", ExitCode.NOT_FOUND, hint)
     if as_json:
         output.show_one(output.plain(found), as_json=True)
     else:
-        output.show(steps(found), as_json=False, title=f"message {msg_id}", in_blocks=True)
+        empty = f"no trace of message {msg_id} in {topic} at {name_server}"
+        output.show(steps(found), as_json=False, title=f"message {msg_id}", empty=empty, in_blocks=True)
 
 
 def steps(found: MessageTrace) -> list[dict[str, object]]:

@@ -72,8 +72,13 @@ WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0, "re
 server that is away instead of waiting for it."""
 
 
+FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
+"""Short timeouts for figures: a command shows a server that does not answer instead of waiting for it."""
+
+
 def wait_for(seconds: float) -> None:
     """Sets the timeout for each answer, for every client of this command."""
+    FIGURES["api_timeout"] = FIGURES["connect_timeout"] = seconds
     WAITING["api_timeout"] = WAITING_SENDS["api_timeout"] = WAITING_SENDS["send_timeout"] = seconds
 
 

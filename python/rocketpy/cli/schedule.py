@@ -26,7 +26,7 @@ def list_schedules(name_server: NameServer = LOCAL, as_json: Json = False) -> No
     if not as_json:
         for one in rows:
             del one["body"]
-    output.show(rows, as_json=as_json, empty="no schedules", in_blocks=True)
+    output.show(rows, as_json=as_json, empty=f"no schedules at {name_server}", in_blocks=True)
     if rows and not as_json and not is_running(name_server):
         print(NO_SCHEDULER)
 

@@ -48,7 +48,7 @@ def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
         {"queues_with_messages" if name == "queues" else name: value for name, value in topic_row(topic).items()}
         for topic in facts.topics
     ]
-    output.show(rows, as_json=False, empty="no messages")
+    output.show(rows, as_json=False, empty=f"no messages in {folder}")
 
 
 def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, Any]:

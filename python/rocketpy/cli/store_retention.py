@@ -53,10 +53,13 @@ def retention(
         {"file": one.path, "bytes": one.size_bytes, "written_at": one.written_at, "rule": one.rule, "why": one.reason}
         for one in plan.removals
     ]
-    output.show(rows, as_json=False, empty="no files to remove")
+    output.show(rows, as_json=False, empty=f"no files to remove from {folder}")
     if plan.aged_queues:
         output.show(
-            [queue_row(one) for one in plan.aged_queues], as_json=False, title="queues whose minimum offset moves"
+            [queue_row(one) for one in plan.aged_queues],
+            as_json=False,
+            title="queues whose minimum offset moves",
+            empty=f"no minimum offset moves in {folder}",
         )
 
 

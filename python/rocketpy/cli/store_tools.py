@@ -50,7 +50,9 @@ def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> Non
     else:
         facts = {name: value for name, value in output.plain(report).items() if name != "problems"}
         output.show_one(facts, as_json=False)
-        output.show([problem_row(one) for one in report.problems[:SHOWN]], as_json=False, empty="no problems found")
+        output.show(
+            [problem_row(one) for one in report.problems[:SHOWN]], as_json=False, empty=f"no problems found in {folder}"
+        )
         if report.problem_count > SHOWN:
             print(f"... and {report.problem_count - SHOWN:,} more; --json lists them")
     if not report.is_sound:
@@ -83,7 +85,7 @@ def repair(
     """Plan the repair of a damaged store. --apply carries out the plan and keeps removed bytes in DIR/repair-TIME."""
     with bar("repairing" if apply else "looking") as on_progress:
         done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
-    show_repair(done, as_json=as_json, empty="nothing to repair")
+    show_repair(done, as_json=as_json, empty=f"nothing to repair in {folder}")
 
 
 def show_repair(done: store.Repair, *, as_json: bool, empty: str) -> None:
@@ -139,7 +141,8 @@ def diff(
         output.show_one(output.plain(found), as_json=True)
     else:
         print(SAYS[found.relation].format(a=first, b=second, at=found.common_end))
-        output.show([log_row(path, log) for path, log in ((first, found.first), (second, found.second))], as_json=False)
+        rows = [log_row(path, log) for path, log in ((first, found.first), (second, found.second))]
+        output.show(rows, as_json=False, empty=f"no logs in {first} and {second}")
         if found.last_common is not None:
             print(f"last common record: {record_text(found.last_common)}")
     if found.relation in ("diverged", "apart"):

@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin
+from rocketpy import Admin, TopicStatus
 from rocketpy.admin.cluster import TopicBroker, TopicInfo
+from rocketpy.admin.status_calls import UNKNOWN
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
 from rocketpy.base.text import printable
 from rocketpy.base.topic_names import TopicNames
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import TopicNotFoundError
@@ -28,13 +29,45 @@ MAX_QUEUES = 16_384
 
 def list_topics(
     everything: Annotated[bool, typer.Option("--all", help="Include system, retry and dead-letter topics.")] = False,
+    names_only: Annotated[
+        bool,
+        typer.Option("--names", help="Only the names, which the name server knows; requests nothing from brokers."),
+    ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List the topics of a cluster."""
+    """List the topics of a cluster: stored messages, messages per second over the last minute, and groups."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         names = admin.topics() if everything else application_topics(admin.topics(), admin.brokers())
-    output.show([{"topic": name} for name in names], as_json=as_json, empty="no topics; --all shows system topics")
+    rows = [{"topic": name} for name in names] if names_only else figures_of(names, name_server)
+    if not as_json:
+        rows = [{TABLE_NAMES.get(name, name): value for name, value in row.items()} for row in rows]
+    kind = "topics" if everything else "topics of applications"
+    hint = "" if everything else "; --all shows system topics"
+    output.show(rows, as_json=as_json, empty=f"no {kind} at {name_server}{hint}")
+
+
+TABLE_NAMES = {"messages_per_second": "in/s"}
+"""Short names of columns."""
+
+
+def figures_of(names: list[str], name_server: str) -> list[dict[str, Any]]:
+    """Returns a row for each topic. Figures are None if a broker does not answer; a notice names it."""
+    known: dict[str, TopicStatus | None] = dict.fromkeys(names)
+    try:
+        with Admin(name_servers=name_server, **FIGURES) as admin:
+            known |= {one.name: one for one in admin.topic_status(names)}
+    except UNKNOWN as error:
+        print(printable(f"messages and groups are unknown: {error}"), file=sys.stderr)
+    return [
+        {
+            "topic": name,
+            "messages": found and found.messages,
+            "messages_per_second": found and found.per_second,
+            "groups": found and list(found.groups),
+        }
+        for name, found in known.items()
+    ]
 
 
 def create(
@@ -162,4 +195,4 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
         for broker_name, named in attributes.items():
             for name, value in named.items():
                 print(printable(f"{broker_name}: {name}={value}"))
-    output.show(rows, as_json=as_json, title=topic)
+    output.show(rows, as_json=as_json, title=topic, empty=f"topic {topic} has no queues at {name_server}")

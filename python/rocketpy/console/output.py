@@ -51,8 +51,8 @@ def show(
     rows: Sequence[Mapping[str, Any]],
     *,
     as_json: bool,
+    empty: str,
     title: str | None = None,
-    empty: str = "nothing",
     in_blocks: bool = False,
 ) -> None:
     """Prints rows as a table, or as a JSON array of objects.
@@ -60,8 +60,9 @@ def show(
     Args:
         rows: Values by column; the first row defines the columns.
         as_json: Whether to print JSON instead of a table.
-        title: Title of the table.
-        empty: Text to print without rows.
+        empty: Text to print without rows: it names the question and the server or folder, as in
+            `no groups at 127.0.0.1:9876`.
+        title: Line above the table.
         in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
     """
     if as_json:
@@ -70,24 +71,34 @@ def show(
     if not rows:
         print(printable(empty))
         return
-    table = Table(title=title and Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
+    table, console = table_of(rows), stdout()
+    if title:
+        console.print(Text(printable(title)), style="bold", soft_wrap=True)
+    unbroken = console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
+    if not in_blocks or unbroken <= console.width:
+        console.print(table)
+        return
+    for row in rows:
+        console.print()
+        show_one({name: value for name, value in row.items() if value is not None}, as_json=False)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns rows as a table. A column of numbers, some of which may be None, is aligned to the right.
+
+    Args:
+        rows: Values by column; the first row defines the columns.
+    """
+    table = Table(header_style="bold")
     for name in rows[0]:
-        numbers = all(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
+        values = [row[name] for row in rows if row[name] is not None]
+        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values or [None])
         table.add_column(
             Text(printable(name.replace("_", " "))), justify="right" if numbers else "left", overflow="fold"
         )
     for row in rows:
         table.add_row(*(named_cell(name, value) for name, value in row.items()))
-    console = stdout()
-    unbroken = console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
-    if not in_blocks or unbroken <= console.width:
-        console.print(table)
-        return
-    if title:
-        console.print(Text(printable(title)), style="bold")
-    for row in rows:
-        console.print()
-        show_one({name: value for name, value in row.items() if value is not None}, as_json=False)
+    return table
 
 
 def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:

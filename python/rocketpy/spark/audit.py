@@ -154,7 +154,7 @@ def audit(
         done = run(
             spark, source, questions=questions or tuple(Question), by=by, against=against, journal=journal, out=folder
         )
-    output.show([row_of(one) for one in done], as_json=as_json)
+    output.show([row_of(one) for one in done], as_json=as_json, empty="no questions")
     if folder is not None:
         drawn(lambda: draw_checks(done, folder / "audit.png"))
     faults = [one.name for one in done if one.verdict == "fault"]

@@ -336,7 +336,8 @@ def dlq_triage(
             dead_letters(admin, group, which)  # refuses a group that is not there
     chosen = [group for group in groups or known if group in known]
     if not chosen:
-        empty = "no group has dead letters" if not groups else f"no dead letters of {', '.join(groups)}"
+        which_groups = f"dead letters of {', '.join(groups)}" if groups else "group has dead letters"
+        empty = f"no {which_groups} at {name_server}"
         if dry_run:
             output.show([], as_json=as_json, empty=empty)
         else:
@@ -355,7 +356,7 @@ def dlq_triage(
         if folder is not None and kinds:
             drawn(lambda: draw_kinds(kinds, folder / "dead_letters.png"))
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
-    show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
+    show_report(kinds, samples, counts, as_json=as_json, empty=f"no such dead letters at {name_server}")
     job.warn_unreadable(sum(row["unreadable_bodies"] for row in kinds), "null; `rocketpy dlq show` shows each error")
     if counts is not None:
         output.check_rejected("dead letter", counts["rejections"], counts["rejected"])

@@ -283,7 +283,7 @@ def lag_report(
     if dry_run:
         shown = [{"group": one.group, "queue": one.queue, "lag": one.lag, "gone": one.gone} for one in behind]
         title = "dry run: the first unread message of each of these would be read"
-        output.show(shown, as_json=as_json, title=title, empty="no group is behind")
+        output.show(shown, as_json=as_json, title=title, empty=f"no group is behind at {name_server}")
         return
     rows = []
     if behind:
@@ -301,7 +301,7 @@ def lag_report(
             del row["queues"], row["topic"]
     else:
         shown = summed(rows)
-    output.show(shown, as_json=as_json, empty="no group is behind")
+    output.show(shown, as_json=as_json, empty=f"no group is behind at {name_server}")
     bad = sorted({f"{row['group']} ({row['verdict']})" for row in rows if row["verdict"] != "ok"})
     if bad:
         raise CommandError(f"unread messages are lost or at risk: {', '.join(bad)}", ExitCode.MISMATCH, HINT)

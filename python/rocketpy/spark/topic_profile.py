@@ -176,18 +176,19 @@ def topic_profile(
         return
     with job.session("topic profile") as spark:
         profiles = run(spark, source, top=top, keys=keys, out=folder)
-    if as_json:
-        output.show([{**profile.facts(), "tables": profile.tables} for profile in profiles], as_json=True)
+    if as_json or not profiles:
+        where = f"at {name_server}" if path is None else f"in {path}"
+        rows = [{**profile.facts(), "tables": profile.tables} for profile in profiles]
+        output.show(rows, as_json=as_json, empty=f"no messages {where}")
         return
-    if not profiles:
-        print("no messages")
     for profile in profiles:
         output.show_one(profile.facts(), as_json=False)
         for name in ("tags", "keys", "order_keys"):
             rows = profile.tables.get(name, [])[:top]
             shown = [{key: row[key] for key in (GROUPINGS[name][-1], "messages", "bytes")} for row in rows]
             if shown:
-                output.show(shown, as_json=False, title=f"largest {name.replace('_', ' ')} of {profile.topic}")
+                title = f"{name.replace('_', ' ')} of {profile.topic}"
+                output.show(shown, as_json=False, title=f"largest {title}", empty=f"no {title}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

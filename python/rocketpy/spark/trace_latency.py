@@ -251,6 +251,7 @@ def trace_latency(
     """
     traced: dict[str, object] | None = job.source_of(path, name_server, [trace_topic], since, until)
     stored = job.source_of(path, name_server, topics, since, until) if topics else None
+    where = f"in {path}" if path is not None else f"at {name_server}"
     folder = job.new_folder(out)
     try:
         with explained(trace_topic):
@@ -262,11 +263,11 @@ def trace_latency(
         traced, traces = None, []
     if dry_run:
         rows = traces + (job.plan_rows(stored) if stored else [])
-        output.show(rows, as_json=as_json, title="dry run: measure latencies", empty="there is nothing to read")
+        output.show(rows, as_json=as_json, title="dry run: measure latencies", empty=f"nothing to read {where}")
         return
     with job.session("trace latency") as spark:
         rows = run(spark, stored, traced, topics, folder)
-    output.show([shown(row) for row in rows], as_json=as_json, empty="no messages, and no traces")
+    output.show([shown(row) for row in rows], as_json=as_json, empty=f"no messages and no traces {where}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,94 @@
+"""Values of status calls: brokers, groups and topics at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """Figures of one broker. Each figure is None if the broker did not answer or does not report it."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    """0 is the master."""
+    address: str
+    version: str | None
+    """Version of the protocol, by Apache's names: `V5_3_3`."""
+    disk_used: float | None
+    """Used part of the disk of the commit log, from 0 to 1."""
+    in_per_second: float | None
+    """Messages stored per second, over the last 10 s."""
+    out_per_second: float | None
+    """Messages given to consumers per second, over the last 10 s."""
+    messages_in: int | None
+    """Number of messages stored since the start of the broker."""
+    timers: int | None
+    """Number of messages that wait for their delivery time; Apache's brokers do not report it."""
+    error: str | None
+    """Reason why the broker reported nothing; None if it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Progress of a consumer group at all brokers."""
+
+    name: str
+    members: int
+    """Number of live members."""
+    topics: tuple[str, ...]
+    """Topics with offsets of the group, sorted."""
+    lag: int
+    """Number of messages after the stored commits, without the retry topic."""
+    retries: int
+    """Number of messages in the retry topic that are due again and not committed."""
+    dead_letters: int
+    """Number of stored dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """Messages and readers of a topic at all brokers."""
+
+    name: str
+    messages: int
+    """Number of messages that can be read, whether consumed or not."""
+    per_second: float
+    """Messages stored per second, over the last minute."""
+    groups: tuple[str, ...]
+    """Consumer groups with offsets in the topic, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """Brokers, groups and waiting messages of a cluster."""
+
+    brokers: tuple[BrokerStatus, ...]
+    """Sorted by name and id."""
+    topics: int | None
+    """Number of topics, including system topics; None if it is unknown."""
+    groups: tuple[GroupStatus, ...]
+    """Sorted by name; empty if they are unknown."""
+    delayed: int | None
+    """Number of messages, including retries, whose delay level has not ended; None if it is unknown."""
+    errors: tuple[str, ...]
+    """Reasons why a part is unknown, without those of `brokers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRetries:
+    """Messages of a group that wait for the delay before their next delivery."""
+
+    messages: int
+    """Number of messages."""
+    next_at: datetime | None
+    """Earliest time of a next delivery; None without messages."""
+    is_complete: bool
+    """Whether all delayed messages were read; if not, there may be more retries."""

@@ -1,0 +1,114 @@
+"""`rocketpy status`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rocketpy import Admin, BrokerStatus, ClusterStatus, GroupStatus
+from rocketpy.base.text import printable
+from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
+from rocketpy.console import output
+
+MASTER = 0
+GROUPS_SHOWN = 20
+"""Maximum number of groups on the screen of `status`."""
+
+
+def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show a cluster on one screen: brokers, roles, disk, rates, lag, dead letters, and messages that wait."""
+    with Admin(name_servers=name_server, **FIGURES) as admin:
+        found = admin.status()
+    if as_json:
+        output.show_one(output.plain(found), as_json=True)
+        return
+    console = output.stdout()
+    for part in screen(found, name_server, GROUPS_SHOWN):
+        console.print(part, soft_wrap=not isinstance(part, Table))
+
+
+def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator[RenderableType]:
+    """Yields the parts of the screen.
+
+    Args:
+        found: Status of the cluster.
+        name_server: Address that the user gave.
+        most_groups: Maximum number of groups; those with the most waiting messages are shown.
+    """
+    yield Text(printable(summary(found, name_server)), style="bold")
+    yield Text(printable(waiting(found)))
+    yield output.table_of(broker_rows(found.brokers))
+    shown = sorted(found.groups, key=urgency)[:most_groups]
+    if shown:
+        yield output.table_of([group_row(group) for group in shown])
+    if len(found.groups) > len(shown):
+        more = output.counted(len(found.groups) - len(shown), "more group")
+        yield Text(f"{more}, with fewer waiting messages; --json of `rocketpy status` has all")
+    for text in (*failures(found.brokers), *found.errors):
+        yield Text(printable(text), style="red")
+
+
+def summary(found: ClusterStatus, name_server: str) -> str:
+    """Returns the title of the screen."""
+    counts = [output.counted(len(found.brokers), "broker")]
+    if found.topics is not None:
+        counts.append(f"{output.counted(found.topics, 'topic')} including system topics")
+    return f"{kind_of(found.brokers)} at {name_server}: {', '.join(counts)}"
+
+
+def kind_of(brokers: Sequence[BrokerStatus]) -> str:
+    """Returns the clusters and versions of the brokers, such as `DefaultCluster (V5_3_3)`."""
+    clusters = sorted({one.cluster for one in brokers})
+    versions = sorted({one.version for one in brokers if one.version})
+    return ", ".join(clusters) + (f" ({', '.join(versions)})" if versions else "")
+
+
+def waiting(found: ClusterStatus) -> str:
+    """Returns the totals of all brokers and groups. An unknown total is a question mark."""
+    timers = [one.timers for one in found.brokers if one.broker_id == MASTER and one.timers is not None]
+    lag, retries = sum(one.lag for one in found.groups), sum(one.retries for one in found.groups)
+    delayed = "?" if found.delayed is None else f"{found.delayed:,}"
+    dead = output.counted(sum(one.dead_letters for one in found.groups), "dead letter")
+    return f"waiting: lag {lag:,}, retries due {retries:,}, delayed {delayed}, timers {sum(timers):,}; {dead}"
+
+
+def broker_rows(brokers: Sequence[BrokerStatus]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns. Cluster and version are columns only where brokers differ in them."""
+    varies = {
+        name for name in ("cluster", "version") if len({getattr(one, name) for one in brokers if not one.error}) > 1
+    }
+    return [
+        {name: getattr(one, name) for name in varies}
+        | {
+            "broker": one.broker_name,
+            "role": "master" if one.broker_id == MASTER else f"slave {one.broker_id}",
+            "address": one.address,
+            "disk": None if one.disk_used is None else f"{one.disk_used:.0%}",
+            "in/s": one.in_per_second,
+            "out/s": one.out_per_second,
+        }
+        for one in brokers
+    ]
+
+
+def failures(brokers: Sequence[BrokerStatus]) -> list[str]:
+    """Returns a line for each broker that did not answer."""
+    return [f"{one.broker_name} ({one.address}): {one.error}" for one in brokers if one.error]
+
+
+def urgency(group: GroupStatus) -> tuple[int, str]:
+    """Sort key: groups with the most waiting messages and dead letters come first."""
+    return -(group.lag + group.retries + group.dead_letters), group.name
+
+
+def group_row(group: GroupStatus) -> dict[str, Any]:
+    """Returns the table row of a group."""
+    return {
+        "group": group.name,
+        "members": group.members,
+        "lag": group.lag,
+        "retries due": group.retries,
+        "dead letters": group.dead_letters,
+    }

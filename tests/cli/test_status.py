@@ -1,0 +1,178 @@
+"""What the commands show of a cluster, and what they say when there is nothing to show."""
+
+import io
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import rocketpy as sdk
+from commands import command_lines
+from rocketpy import BrokerStatus, ClusterStatus, GroupStatus, Message
+from rocketpy.cli import main
+from rocketpy.cli.ha import narrow
+from rocketpy.cli.status import broker_rows, screen
+from rocketpy.console.output import table_of
+from waiting import wait_until
+
+WIDTH = 80
+LONG = "255.255.255.255:65535"
+"""The longest IPv4 address."""
+
+
+@pytest.fixture
+def group(server) -> str:
+    name = f"group-{uuid.uuid4().hex[:8]}"
+    with sdk.Admin(server.name_server, api_timeout=60) as admin:
+        admin.create_group(name)
+    return name
+
+
+def test_status_shows_brokers_and_what_waits(rocketpy, server, topic: str, group: str):
+    rocketpy("produce", topic, stdin="1\n2\n")
+    rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest")
+    with sdk.Producer("filler", name_servers=server.name_server) as producer:
+        producer.send(Message(topic, b"x", delay_level=18))
+        for waiting in (f"%RETRY%{group}", f"%DLQ%{group}", f"%DLQ%{group}"):
+            producer.send(Message(waiting, b"x"))
+
+    def found() -> dict:
+        return json.loads(rocketpy("status", "--json").stdout)
+
+    wait_until(lambda: [one["dead_letters"] for one in found()["groups"] if one["name"] == group] == [2])
+    status = found()
+    (broker,) = status["brokers"]
+    assert (broker["broker_name"], broker["broker_id"], broker["error"]) == ("broker-a", 0, None)
+    assert broker["address"] == server.ready["broker"]
+    assert status["delayed"] >= 1
+    (of_group,) = (one for one in status["groups"] if one["name"] == group)
+    assert (of_group["lag"], of_group["retries"], of_group["topics"]) == (2, 1, [topic])
+    shown = rocketpy("status").stdout
+    assert f"DefaultCluster (V5_3_3) at {server.name_server}: 1 broker" in shown
+    assert f"delayed {status['delayed']}" in shown
+    assert "dead letters" in shown
+    (line,) = (line for line in shown.splitlines() if group in line)
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == [group, "0", "2", "1", "2"]
+
+
+def test_status_names_a_broker_that_does_not_answer(start, command, tmp_path: Path):
+    names = start("namesrv", "--port", "0")
+    address = names.ready["name_server"]
+    broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        shown = command("--timeout", "1", "status", name_server=address).stdout
+        listed = command("--timeout", "1", "topic", "list", name_server=address)
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+    assert f"({broker.ready['broker']}): " in shown
+    assert "delayed ?" in shown
+    assert "groups unknown: " in shown
+    assert f"no topics of applications at {address}" in listed.stdout
+
+
+def test_topics_are_listed_with_messages_rate_and_groups(rocketpy, server, topic: str, group: str):
+    rocketpy("produce", topic, stdin="1\n2\n3\n")
+    rocketpy("group", "reset", group, "--topic", topic, "--to", "latest")
+    (row,) = (one for one in json.loads(rocketpy("topic", "list", "--json").stdout) if one["topic"] == topic)
+    assert (row["messages"], row["groups"]) == (3, [group])
+    assert row["messages_per_second"] in (0.05, 0), "of the last minute"
+    shown = rocketpy("topic", "list").stdout
+    (line,) = (line for line in shown.splitlines() if topic in line)
+    assert [cell.strip() for cell in line.split("│")][2::2] == ["3", group]
+    assert {"topic": topic} in json.loads(rocketpy("topic", "list", "--names", "--json").stdout)
+
+
+def test_lag_names_the_messages_that_wait_for_their_retry(rocketpy, server, topic: str, group: str):
+    with sdk.PushConsumer(group, name_servers=server.name_server) as mailer:
+
+        @mailer.on(topic)
+        def fail(_message: sdk.ReceivedMessage) -> None:
+            raise ValueError
+
+        mailer.start()
+        rocketpy("produce", topic, stdin="1\n")
+        with sdk.Admin(server.name_server, api_timeout=60) as admin:
+            wait_until(lambda: admin.waiting_retries(group).messages == 1)
+            mailer.close()
+    shown: list[str] = []
+    wait_until(lambda: shown.append(rocketpy("group", "lag", group).stdout) or "retry, the first at 2" in shown[-1])
+    assert "1 more message failed and wait" in shown[-1]
+
+
+def broker(name: str, broker_id: int) -> BrokerStatus:
+    return BrokerStatus("DefaultCluster", name, broker_id, LONG, "V5_3_3", 1.0, 123456.0, 123456.0, 10**9, 1000, None)
+
+
+FOUR = [broker(name, broker_id) for name in ("broker-a", "broker-b") for broker_id in (0, 1)]
+
+
+def test_tables_of_four_brokers_fit_80_columns():
+    slave = {"slave": LONG, "broker_id": 1, "lag_bytes": 10**9, "lag_seconds": 100.5, "is_near": False, "why": None}
+    pairs = [{"broker_name": name, "master": f"{name}:{LONG[-5:]}", **slave} for name in ("broker-a", "broker-b")]
+    assert [row["role"] for row in narrow(pairs)] == ["master", "slave 1"] * 2
+    for rows in (broker_rows(FOUR), narrow(pairs)):
+        assert Console(width=1000).measure(table_of(rows)).maximum <= WIDTH
+
+
+def test_groups_with_the_most_waiting_messages_are_shown():
+    lags = {"idle": 0, "behind": 7, "little": 1}
+    groups = tuple(GroupStatus(name, 0, (), lag, 0, 0) for name, lag in lags.items())
+    console = Console(width=WIDTH, file=io.StringIO())
+    for part in screen(ClusterStatus(tuple(FOUR), 3, groups, None, ("part unknown",)), "host:9876", 2):
+        console.print(part)
+    shown = console.file.getvalue()
+    assert shown.index("behind") < shown.index("little") < shown.index("1 more group")
+    assert "idle" not in shown
+    assert "delayed ?" in shown
+    assert "timers 2,000" in shown, "of masters: slaves have copies"
+    assert "part unknown" in shown
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory) -> Iterator[str]:
+    """Name server of a cluster with one topic and one group, which have nothing."""
+    with sdk.Server(tmp_path_factory.mktemp("idle") / "store") as server, server.admin() as admin:
+        yield server.name_server
+        assert admin.brokers()
+
+
+EMPTY = {
+    "topic list": ("", "no topics of applications"),
+    "group list": ("", "no groups"),
+    "dlq list": ("", "no group has dead letters"),
+    "schedule list": ("", "no schedules"),
+    "group describe": ("quiet", "quiet has no members"),
+    "group producers": ("quiet", "no producer of group quiet"),
+    "group lag": ("quiet", "quiet has no offsets"),
+    "dlq show": ("quiet", "quiet has no dead letters"),
+    "group clone": ("quiet other", "quiet has no offsets"),
+}
+NEVER_EMPTY = {"cluster list", "ha status", "status", "topic describe"}
+"""Commands that end with an error without brokers, or without the topic."""
+
+
+@pytest.mark.parametrize("line", EMPTY)
+def test_an_empty_answer_names_the_question_and_the_server(idle: str, line: str, capsys: pytest.CaptureFixture):
+    arguments, answer = EMPTY[line]
+    for group in arguments.split():
+        assert main(["--timeout", "60", "group", "create", group, "-n", idle]) == 0
+    capsys.readouterr()
+    assert main(["--timeout", "60", *line.split(), *arguments.split(), "-n", idle]) == 0
+    shown = capsys.readouterr().out
+    assert answer in shown
+    assert idle in shown
+    assert main(["--timeout", "60", *line.split(), *arguments.split(), "-n", idle, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    for group in arguments.split():
+        main(["group", "delete", group, "--yes", "-n", idle])
+
+
+def test_each_command_that_lists_is_known_to_have_an_empty_answer_or_not():
+    verbs = ("list", "describe", "producers", "lag", "show", "status", "clone")
+    lines = {line for line in command_lines() if line.split()[-1] in verbs} - {"config show"}
+    assert lines == EMPTY.keys() | NEVER_EMPTY

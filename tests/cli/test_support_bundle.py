@@ -1,0 +1,110 @@
+"""`rocketpy support-bundle`: what it contains, what it hides, and what may be missing."""
+
+import json
+import os
+import signal
+import tarfile
+import uuid
+from pathlib import Path
+
+import pytest
+
+import rocketpy as sdk
+from rocketpy import Message
+from rocketpy.console.secrets import masked_text
+
+SECRET = f"hush{uuid.uuid4().hex}"
+
+
+def files_of(archive: Path) -> dict[str, str]:
+    """Texts of an archive by path, without the folder."""
+    with tarfile.open(archive) as opened:
+        return {member.name.partition("/")[2]: opened.extractfile(member).read().decode() for member in opened}
+
+
+def test_a_planted_secret_is_nowhere_in_the_archive_and_the_rest_is(command, tmp_path: Path):
+    token = tmp_path / f"{SECRET}.txt"
+    token.write_text(SECRET)
+    config, log = tmp_path / "broker.conf", tmp_path / "broker.log"
+    config.write_text(
+        f"brokerName=broker-a\naccessKey = {SECRET} and {SECRET}\nnamesrvAddr=redis://me:{SECRET}@host/0\n"
+        f'initAuthenticationUser={{"username":"me","password":"{SECRET}"}}\n'
+        f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----\n"
+    )
+    log.write_text(
+        f'first line\ntook 5 ms secretKey={SECRET} user="me"\nsent {{\\"token\\": \\"{SECRET}\\"}}\n'
+        f"authorization: Bearer {SECRET}\nlast line\n"
+    )
+    secrets = {"ROCKETPY_HA_TOKEN_FILE": str(token), "ROCKETPY_PASSWORD": SECRET, "ROCKETPY_BROKER_NAME": "broker-a"}
+    archive = tmp_path / "bundle.tar.gz"
+    with sdk.Server(tmp_path / "store", settings={"haTokenFile": str(token)}) as server:
+        with server.admin() as admin, server.producer("filler") as producer:
+            admin.create_topic("orders", queues=1)
+            producer.send(Message("orders", SECRET.encode(), keys=[SECRET], properties={"a": SECRET}))
+            assert SECRET in admin.broker_config(admin.brokers()[0].addresses[0])["haTokenFile"]
+        line = ["support-bundle", str(archive), "--config", str(config), "--log", str(log), "--lines", "4"]
+        done = command(*line, name_server=server.name_server, env={**os.environ, **secrets})
+    files = files_of(archive)
+    assert [path for path, text in files.items() if SECRET in text] == []
+    assert SECRET not in done.stdout + done.stderr
+    assert archive.stat().st_mode & 0o777 == 0o600
+    # The rest is there.
+    assert "brokerName=broker-a\naccessKey = ***\n" in files["configuration/broker.conf"]
+    assert 'user="me"' in files["logs/broker.log"]
+    assert "last line" in files["logs/broker.log"]
+    assert "first line" not in files["logs/broker.log"], "--lines"
+    assert json.loads(files["environment.json"])["ROCKETPY_BROKER_NAME"] == "broker-a"
+    settings = json.loads(files["brokers/broker-a-0/configuration.json"])
+    assert (settings["haTokenFile"], settings["brokerName"]) == ("***", "broker-a")
+    assert json.loads(files["brokers/broker-a-0/figures.json"])["brokerVersion"] == "479"
+    assert json.loads(files["versions.json"])["rocketpy"] == sdk.__version__
+    (topic,) = (one for one in json.loads(files["topics.json"]) if one["name"] == "orders")
+    assert topic["messages"] == 1
+    assert json.loads(files["status.json"])["errors"] == []
+    assert json.loads(files["doctor.json"])["disk"]["status"]
+    assert set(files) == {line.partition(": ")[0] for line in files["contents.txt"].splitlines()} & set(files)
+
+
+def test_a_broker_that_hangs_is_named_and_the_rest_is_collected(start, command, tmp_path: Path):
+    names = start("namesrv", "--port", "0")
+    address = names.ready["name_server"]
+    broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
+    archive = tmp_path / "bundle.tar.gz"
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        line = ["--timeout", "1", "support-bundle", str(archive), "--log", str(tmp_path), "--json"]
+        told = json.loads(command(*line, name_server=address).stdout)
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+    files = files_of(archive)
+    assert "timed out" in told["missing"]["brokers/broker-a-0/figures.json"]
+    assert "not requested" in told["missing"]["brokers/broker-a-0/configuration.json"]
+    assert told["contents"].keys() == files.keys()
+    assert "brokers/broker-a-0/figures.json: " in files["contents.txt"].partition("Not included:")[2]
+    assert f"logs/{broker.log.name}" in files
+    (server,) = (one for one in json.loads(files["threads.json"]) if one["pid"] == broker.process.pid)
+    assert {thread["state"] for thread in server["threads"]} == {"T"}, "stopped"
+    assert "timed out" in json.loads(files["status.json"])["brokers"][0]["error"]
+
+
+def test_a_bundle_without_a_cluster_has_the_machine(command, tmp_path: Path):
+    archive = tmp_path / "bundle.tar.gz"
+    told = json.loads(command("support-bundle", str(archive), "--json", name_server="127.0.0.1:1").stdout)
+    assert "127.0.0.1:1" in told["missing"]["status.json"]
+    assert {"versions.json", "doctor.json", "environment.json"} <= files_of(archive).keys()
+    assert f"{archive} already exists" in command("support-bundle", str(archive), code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"--set accessKey={SECRET} next", "--set accessKey=*** next"),
+        (f"'apiToken': '{SECRET}', 'name': 'a'", "'apiToken': ***, 'name': 'a'"),
+        (f"DB_PASSWORD={SECRET}", "DB_PASSWORD=***"),
+        (f"credentials: {SECRET}; retry", "credentials: ***; retry"),
+        (f"https://user:{SECRET}@host/path", "https://user:***@host/path"),
+        ("took 5 ms broker=a topic=orders", "took 5 ms broker=a topic=orders"),
+    ],
+)
+def test_secrets_are_masked_by_their_names(text: str, hidden: str):
+    assert masked_text(text) == hidden
