@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,13 +45,16 @@ def run_command(
 class Server:
     """A `rocketpy server` (or `namesrv`, or `broker`) process."""
 
-    def __init__(self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = (), **options: Any
+    ) -> None:
         self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
         self.log = folder / f"{self.ready_file.stem}.log"
         with self.log.open("ab") as log, (stderr or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
-                [*prefix, *COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=errors
-            )
+                [*prefix, *COMMAND, *arguments, "--ready-file", str(self.ready_file)],
+                stdout=log, stderr=errors, **options,
+            )  # fmt: skip
         self.ready = self._wait()
 
     def _wait(self) -> dict:
