@@ -112,7 +112,7 @@ class Runbook:
             printed.append(self.run(number))
             return holds(printed[-1])
 
-        wait_until(is_reached, f"step {number}: {printed[-1]}")
+        wait_until(is_reached, f"step {number}")
         return printed[-1]
 
     def filled(self, commands: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketpy import Admin
+from runbooks import Operator
 from waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
@@ -89,6 +90,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for server in servers:
         server.process.kill()
         server.process.wait()
+
+
+@pytest.fixture
+def operator(tmp_path: Path, start: Callable[..., Server]) -> Operator:
+    """Follows the runbooks of docs/operations in the folder of one test."""
+    return Operator(tmp_path, start)
 
 
 @pytest.fixture(scope="session")

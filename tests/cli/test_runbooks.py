@@ -35,11 +35,6 @@ def test_a_runbook_is_short_linked_and_run(page: Path, pytestconfig: pytest.Conf
 
 
 @pytest.fixture
-def operator(tmp_path: Path, start) -> Operator:
-    return Operator(tmp_path, start)
-
-
-@pytest.fixture
 def admin(operator: Operator) -> Iterator[Admin]:
     """Starts a name server, and a broker with its store in `data` by `data.conf`."""
     operator.start("namesrv", "--port", "0")

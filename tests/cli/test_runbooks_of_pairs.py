@@ -3,9 +3,6 @@
 import json
 import signal
 from importlib.metadata import version
-from pathlib import Path
-
-import pytest
 
 from ports import free_port
 from rocketpy import Admin, Message, Producer, store
@@ -59,11 +56,6 @@ class Pair:
     def bodies(self) -> set[str]:
         printed = self.operator.shell(f"rocketpy consume {TOPIC} --from earliest")
         return set(printed.split())
-
-
-@pytest.fixture
-def operator(tmp_path: Path, start) -> Operator:
-    return Operator(tmp_path, start)
 
 
 def test_a_dead_master_is_started_again_or_its_slave_is_promoted(operator: Operator):
