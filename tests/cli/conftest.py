@@ -6,10 +6,12 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketpy import Admin
+from runbooks import Operator
 from waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
@@ -44,13 +46,16 @@ def run_command(
 class Server:
     """A `rocketpy server` (or `namesrv`, or `broker`) process."""
 
-    def __init__(self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = (), **options: Any
+    ) -> None:
         self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
         self.log = folder / f"{self.ready_file.stem}.log"
         with self.log.open("ab") as log, (stderr or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
-                [*prefix, *COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=errors
-            )
+                [*prefix, *COMMAND, *arguments, "--ready-file", str(self.ready_file)],
+                stdout=log, stderr=errors, **options,
+            )  # fmt: skip
         self.ready = self._wait()
 
     def _wait(self) -> dict:
@@ -85,6 +90,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for server in servers:
         server.process.kill()
         server.process.wait()
+
+
+@pytest.fixture
+def operator(tmp_path: Path, start: Callable[..., Server]) -> Operator:
+    """Follows the runbooks of docs/operations in the folder of one test."""
+    return Operator(tmp_path, start)
 
 
 @pytest.fixture(scope="session")

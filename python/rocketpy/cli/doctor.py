@@ -66,7 +66,8 @@ def check_disk(subject: Subject) -> Outcome:
     """Compares the free space with the limits of the store."""
     keys = {key["name"]: key["text"] for key in load(None, [])}
     cleaned, limit = int(keys["diskSpaceCleanForciblyRatio"]), int(keys["diskSpaceWarningLevelRatio"])
-    file = int(keys["mappedFileSizeCommitLog"])
+    log = sorted((subject.folder / "commitlog").glob(20 * "[0-9]"))  # whose size a store keeps, unless it is configured
+    file = log[0].stat().st_size if log else int(keys["mappedFileSizeCommitLog"])
     place = next(path for path in (subject.folder.absolute(), *subject.folder.absolute().parents) if path.exists())
     usage = shutil.disk_usage(place)
     percent = math.ceil(100 * usage.used / max(usage.used + usage.free, 1))
