@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
+use rocketpy_model::{GroupConfig, MessageQueue, NameError, QueueOffset, name, system};
 use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper, ResetOffsetBody, SubscriptionGroupWrapper};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
@@ -41,7 +41,7 @@ impl Admin {
     /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; the first failure of a broker, where others may have created it. Creating it again is
     /// safe.
     pub async fn create_group(&self, group: &str) -> Result<(), ClientError> {
-        check_group(group)?;
+        name::check_group(group).map_err(|error| invalid(group, &error))?;
         let api = self.client.api();
         for (_, address) in self.masters(None).await? {
             if !api.groups_at(&address).await?.contains_key(group) {
@@ -232,9 +232,13 @@ impl Admin {
     }
 }
 
+/// Checks the name of a group that may exist: brokers keep longer names than they let clients create.
 pub(super) fn check_group(group: &str) -> Result<(), ClientError> {
-    name::check_group(group)
-        .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })
+    name::check_stored_group(group).map_err(|error| invalid(group, &error))
+}
+
+fn invalid(group: &str, error: &NameError) -> ClientError {
+    ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() }
 }
 
 impl Api {
