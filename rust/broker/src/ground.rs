@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, RealDisk, now_ms};
+use rocketpy_env::{Disk, RealDisk, memory_limit, now_ms};
 use rocketpy_model::{TopicConfig, perm};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
@@ -24,7 +24,7 @@ use crate::{BrokerConfig, BrokerError, topic_attribute};
 
 /// Within this time all clients know a changed route: they ask for routes every 30 s, and the name servers get the change at once.
 const ROUTE_SPREADS_WITHIN: Duration = Duration::from_secs(60);
-/// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
+/// Share of the memory that the process may use whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
 const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
@@ -267,16 +267,7 @@ impl<D: Disk> Ground<D> {
     }
 }
 
-/// Bytes at the end of the log that count as being in memory on this machine.
+/// Bytes at the end of the log that count as being in memory.
 pub(crate) fn hot_bytes() -> u64 {
-    memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT
-}
-
-/// Memory of this machine, where the system tells.
-fn memory_bytes() -> Option<u64> {
-    let text = RealDisk.read("/proc/meminfo".as_ref(), 1 << 16).ok()?;
-    let text = String::from_utf8(text).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    memory_limit().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT
 }

@@ -32,7 +32,7 @@ pub use clock::{
 pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;
-pub use limits::raise_open_file_limit;
+pub use limits::{memory_limit, raise_open_file_limit};
 pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
 #[cfg(feature = "power-cut")]

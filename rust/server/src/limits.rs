@@ -1,7 +1,7 @@
-//! The limit of open files, and what fits below it.
+//! Limits of the system, and what fits below them: open files and memory.
 
-use rocketpy_broker::StoreConfig;
-use rocketpy_env::raise_open_file_limit;
+use rocketpy_broker::{MemoryBudget, StoreConfig};
+use rocketpy_env::{memory_limit, raise_open_file_limit};
 use tracing::{info, warn};
 
 use crate::{Role, ServerConfig};
@@ -10,6 +10,38 @@ use crate::{Role, ServerConfig};
 const RESERVE: u64 = 256;
 /// Connections are never cut below this, however low the limit.
 const LEAST: usize = 16;
+
+/// Share of the memory that the process may use for peers, unless `maxPeerBytes` is configured.
+const PEER_SHARE: u64 = 4;
+/// Minimum of `maxPeerBytes`.
+const MIN_PEER_BYTES: usize = 64 << 20;
+
+/// Brings the memory for peers below the memory that the process may use, such as that of its container.
+pub(crate) fn fit_memory(config: &mut ServerConfig) {
+    let Some(limit_bytes) = memory_limit() else { return warn!("cannot read the memory of this machine") };
+    let configured = config.broker.max_peer_bytes;
+    let fits = peer_bytes(configured, limit_bytes);
+    config.broker.max_peer_bytes = fits;
+    config.name_server.max_peer_bytes = fits;
+    if fits < configured {
+        info!(
+            limit_bytes,
+            max_peer_bytes = fits,
+            "memory for peers reduced to a quarter of the memory limit"
+        );
+    } else if fits as u64 > limit_bytes / 2 {
+        warn!(limit_bytes, max_peer_bytes = fits, "maxPeerBytes exceeds half of the memory limit");
+    }
+}
+
+/// The default within its share of the memory; a configured number as it is.
+fn peer_bytes(configured: usize, limit_bytes: u64) -> usize {
+    if configured != MemoryBudget::DEFAULT_BYTES {
+        return configured;
+    }
+    let share = usize::try_from(limit_bytes / PEER_SHARE).unwrap_or(usize::MAX);
+    share.clamp(MIN_PEER_BYTES, configured)
+}
 
 /// Raises the limit of open files and brings the numbers of connections below it: beyond it the server could accept nothing
 /// and open no file of the store.
@@ -64,6 +96,15 @@ fn shares(room: usize, name_server: usize, broker: usize, ports: usize) -> [usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_of_the_memory_for_peers_is_within_a_quarter_of_the_memory() {
+        let default = MemoryBudget::DEFAULT_BYTES;
+        assert_eq!(peer_bytes(default, 64 << 30), default);
+        assert_eq!(peer_bytes(default, 1 << 30), 256 << 20);
+        assert_eq!(peer_bytes(default, 100 << 20), MIN_PEER_BYTES);
+        assert_eq!(peer_bytes(600 << 20, 100 << 20), 600 << 20, "configured");
+    }
 
     #[test]
     fn connections_of_all_ports_together_stay_within_the_room() {

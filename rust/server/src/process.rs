@@ -106,6 +106,7 @@ impl Process {
             ready_file::remove_stale(path)?;
         }
         limits::fit(&mut config, role);
+        limits::fit_memory(&mut config);
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }

@@ -331,7 +331,7 @@ pub const KEYS: &[Key] = keys! {
         "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
         /// Maximum memory that all connections together may make the process hold: half for incomplete frames and unsent
         /// answers, half for unanswered requests and table entries. Above it the connections that hold most are closed, or
-        /// their requests are refused.
+        /// their requests are refused. The default is reduced to a quarter of the machine's or the control group's memory.
         "maxPeerBytes" = Whole(64 << 20, 1 << 40, "bytes") => {|c| c.broker.max_peer_bytes, |c, v| {
             c.broker.max_peer_bytes = v;
             c.name_server.max_peer_bytes = v;
