@@ -282,7 +282,9 @@ impl Api {
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
                 if self.shared.created.note(topic) {
-                    created_topics::warn(self, topic, default_queues).await;
+                    // Not here: whoever needs a route waits for this one.
+                    let (api, topic) = (self.clone(), topic.to_owned());
+                    tokio::spawn(async move { created_topics::warn(&api, &topic, default_queues).await });
                 }
                 Ok(self.learn(route))
             }

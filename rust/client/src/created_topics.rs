@@ -12,7 +12,7 @@ use crate::api::Api;
 
 /// Maximum number of topics that are remembered, and so of warnings.
 const MAX_TOPICS: usize = 1024;
-/// Maximum time for the names of other topics. The send waits meanwhile.
+/// Timeout for the names of other topics.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of names that a topic is compared with.
 const MAX_NAMES: usize = 10_000;
