@@ -99,6 +99,22 @@ def test_every_use_in_the_child_is_refused(run_in_child):
     )
 
 
+def test_waits_for_futures_of_the_parent_are_refused(run):
+    run(
+        """
+with server.producer("late", linger=60) as late:
+    future = late.submit(Message("other", b"in flight"))
+    def work():
+        for use in (future.result, lambda: future.result(60), future.exception):
+            refused(use)
+        assert not future.done()
+    assert in_child(work) == 0
+    late.flush(60)
+    assert future.result(60).queue.topic == "other"
+"""
+    )
+
+
 def test_a_transaction_is_ended_by_the_process_that_began_it(run):
     run(
         """

@@ -330,3 +330,19 @@ def test_failures_that_are_dropped_after_the_close_are_logged_too(rocketpy_serve
         del producer, kept
         gc.collect()
         wait_until(lambda: sum(messages for messages, _ in unnoticed(caplog)) == 4, "all failures are counted")
+
+
+def test_a_callback_that_would_wait_for_its_own_thread_is_told(rocketpy_server, rocketpy_topic):
+    errors = []
+
+    def wait_for_another(_):
+        with pytest.raises(rocketpy.NotSupportedError, match="cannot wait for another future of its producer") as error:
+            producer.submit(Message(rocketpy_topic, b"second")).result(60)
+        errors.append(error.value.hint)
+
+    with rocketpy_server.producer(fresh_name("waits")) as producer:
+        producer.submit(Message(rocketpy_topic, b"first")).add_done_callback(wait_for_another)
+        producer.flush(60)
+        wait_until(lambda: errors, "the callback ends")
+        assert producer.submit(Message(rocketpy_topic, b"third")).result(60)
+    assert errors == ["wait in another thread, or add a callback to the other future"]

@@ -167,6 +167,13 @@ pub(crate) fn slow_callbacks() -> PyErr {
     Facts { retryable: true, may_have_been_applied: true, ..facts }.raise()
 }
 
+pub(crate) fn wait_in_callback() -> PyErr {
+    let message =
+        "a callback of a future cannot wait for another future of its producer: its thread completes both";
+    let hint = "wait in another thread, or add a callback to the other future";
+    Facts::new("NotSupportedError", message).hint(hint).raise()
+}
+
 pub(crate) fn bad_duration(given: &Bound<'_, PyAny>) -> PyErr {
     invalid(format!("{A_DURATION} must be from 0 s to 100 years, given: {given}"))
 }

@@ -265,7 +265,7 @@ impl PyProducer {
         msg_id: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let future = future::make(py)?;
+        let future = future::make(py, running.completions.origin())?;
         let ticket = running.completions.promise(future.clone().unbind())?;
         let options =
             SendOptions { msg_id, wait: wait.map(|Seconds(wait)| wait), ..send_options(queue, timeout) };

@@ -10,9 +10,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString, PyType};
 use rocketpy_client::{Failure, Outcome, UnreadFailures};
+use rocketpy_env::process_id;
 use smallvec::SmallVec;
 
-use crate::{receipt, untracked};
+use super::thread;
+use crate::{error, receipt, untracked};
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -30,9 +32,18 @@ pub(crate) struct SendOutcome {
     state: Mutex<State>,
 }
 
+/// What a future was made by.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) process_id: u32,
+    /// Number of the thread that completes it, in this process.
+    pub(crate) thread: u32,
+}
+
 #[derive(Default)]
 struct State {
     finished: bool,
+    origin: Option<Origin>,
     /// The outcome, until it is asked for as an object.
     outcome: Option<Outcome>,
     result: Option<Py<PyAny>>,
@@ -50,10 +61,11 @@ type Watch = (Py<PyAny>, Py<PyList>);
 ///
 /// The cycle collector does not see it until it gets an attribute or an error: it would walk over each future in flight. What it
 /// holds until then, callbacks and a receipt, lets go of it once it is done.
-pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, SendOutcome>> {
+pub(crate) fn make(py: Python<'_>, origin: Origin) -> PyResult<Bound<'_, SendOutcome>> {
     let future = CLASS.import(py, "rocketpy.producing.futures", "SendFuture")?.call0()?;
     let future = future.cast_into::<SendOutcome>()?;
     untracked::untrack(&future);
+    future.get().state.lock().origin = Some(origin);
     Ok(future)
 }
 
@@ -102,6 +114,7 @@ impl SendOutcome {
         if slf.get().is_stored() {
             return Ok(Self::_result(slf)?.unwrap_or_else(|| py.None()).into_bound(py));
         }
+        slf.get().check_wait(timeout.as_ref())?;
         python_future(py)?.call_method1(intern!(py, "result"), (slf, timeout))
     }
 
@@ -115,6 +128,7 @@ impl SendOutcome {
         if slf.get().is_stored() {
             return Ok(py.None().into_bound(py));
         }
+        slf.get().check_wait(timeout.as_ref())?;
         python_future(py)?.call_method1(intern!(py, "exception"), (slf, timeout))
     }
 
@@ -210,6 +224,27 @@ impl SendOutcome {
 }
 
 impl SendOutcome {
+    /// Rejects a wait that nobody would end.
+    ///
+    /// # Errors
+    /// `ForkedError` in a forked child; `NotSupportedError` in a callback of a future of the same producer, whose thread would complete this one.
+    fn check_wait(&self, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (finished, origin) = {
+            let state = self.state.lock();
+            (state.finished, state.origin)
+        };
+        let Some(origin) = origin.filter(|_| !finished) else { return Ok(()) };
+        let current = process_id();
+        if current != origin.process_id {
+            return Err(error::forked(origin.process_id, current));
+        }
+        let polls = timeout.is_some_and(|timeout| timeout.eq(0).unwrap_or(false));
+        if !polls && thread::runs_here(origin.thread) {
+            return Err(error::wait_in_callback());
+        }
+        Ok(())
+    }
+
     /// Whether it ended with a receipt.
     fn is_stored(&self) -> bool {
         let state = self.state.lock();

@@ -1,7 +1,8 @@
 //! A thread that completes futures.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use pyo3::prelude::*;
 use rocketpy_client::{OutcomeSink, Outcomes, UnreadFailures};
 use rocketpy_env::process_id;
 
-use super::future::{self, SendOutcome};
+use super::future::{self, Origin, SendOutcome};
 use super::slab::Slab;
 use crate::error;
 use crate::wait::SIGNAL_INTERVAL;
@@ -29,7 +30,8 @@ const STEP: usize = 64;
 /// Uses the standard library's condition variable: a thread that sleeps in `parking_lot`'s table at a fork harms the
 /// child.
 pub(crate) struct FutureThread {
-    process_id: u32,
+    /// What its futures are made by.
+    origin: Origin,
     /// The thread is to leave the futures that it has not completed.
     stops: AtomicBool,
     /// Failures whose futures were dropped.
@@ -62,13 +64,23 @@ struct State {
 /// while it is locked.
 static ALL: Mutex<Vec<Weak<FutureThread>>> = Mutex::new(Vec::new());
 
+thread_local! {
+    /// Number of the completing thread that this thread is; 0: it is none.
+    static RUNNING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is the completing thread of this number.
+pub(super) fn runs_here(thread: u32) -> bool {
+    RUNNING.get() == thread
+}
+
 /// Ends the threads that complete futures, before Python ends them by force: with Rust below a callback of the user, that would end the
 /// process. Callbacks that have not begun are left.
 pub(crate) fn end(py: Python<'_>) {
     let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
     let deadline = Instant::now() + END_TIMEOUT;
     for completions in all.iter().filter_map(Weak::upgrade) {
-        if completions.process_id == process_id() {
+        if completions.origin.process_id == process_id() {
             py.detach(|| completions.stop(deadline));
         }
     }
@@ -77,8 +89,10 @@ pub(crate) fn end(py: Python<'_>) {
 impl FutureThread {
     /// The caller holds the interpreter lock.
     pub(crate) fn new(group: &str) -> Arc<Self> {
+        static THREADS: AtomicU32 = AtomicU32::new(1);
+        let thread = THREADS.fetch_add(1, Ordering::Relaxed);
         let completions = Arc::new(Self {
-            process_id: process_id(),
+            origin: Origin { process_id: process_id(), thread },
             stops: AtomicBool::new(false),
             unread: UnreadFailures::new(group),
             state: Mutex::default(),
@@ -89,6 +103,11 @@ impl FutureThread {
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&completions));
         completions
+    }
+
+    /// What its futures are made by.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Promises to complete a future, and returns its ticket.
@@ -160,6 +179,7 @@ impl FutureThread {
     }
 
     fn run(&self) {
+        RUNNING.set(self.origin.thread);
         self.complete_all();
         self.state().left = true;
         self.delivered.notify_all();
