@@ -157,9 +157,9 @@ impl StoreError {
                 "nothing was changed; restore it from a backup, or remove it if `messageDelayLevel` was never set".to_owned(),
             ),
             Self::UnknownVersion { .. } => Some(
-                "nothing was changed; open the folder with the version of RocketPy that wrote it; to convert it, write its messages with \
-                 that version (`rocketpy store dump FOLDER --format jsonl --output messages.jsonl`) and read them with this one (`rocketpy store \
-                 import messages.jsonl NEW-FOLDER`)"
+                "nothing was changed; open the folder with the version of RocketPy that wrote it; to convert it, write its messages as JSON \
+                 lines with that version (`rocketpy store dump FOLDER --format jsonl`), and read them with this one (`rocketpy store import \
+                 FILE NEW-FOLDER`)"
                     .to_owned(),
             ),
             Self::MissingFile { .. } => Some(

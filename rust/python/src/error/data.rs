@@ -38,6 +38,7 @@ impl Raise for ServerError {
                 BrokerError::Name(_)
                 | BrokerError::AdvertisedHost { .. }
                 | BrokerError::DelayLevels { .. }
+                | BrokerError::LogFileBytes { .. }
                 | BrokerError::RoleAndId(_)
                 | BrokerError::NoToken { .. },
             ) => "ConfigError",
