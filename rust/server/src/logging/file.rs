@@ -1,4 +1,6 @@
 //! Log file of a process: it is rotated by its size, and opened again when another program has moved it away.
+//!
+//! Written here because `tracing-appender` rotates by time only, and crates that rotate by size bring time zones and compression for it.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
