@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import rocketpy
 from rocketpy import store
@@ -47,11 +48,11 @@ def archive(version: str, end: str) -> Path:
 
 
 @contextmanager
-def server(folder: Path, *, is_killed: bool) -> Iterator[str]:
+def server(folder: Path, *, is_killed: bool, settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[str]:
     """A server in a process of its own; yields the address of its name server."""
     ready = folder.parent / "ready.json"
     ready.unlink(missing_ok=True)
-    flags = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+    flags = [f"--set={key}={value}" for key, value in (SETTINGS | dict(settings)).items()]
     command = [sys.executable, "-m", "rocketpy", "server", str(folder), "--port=0", "--name-server-port=0", *flags]
     with (folder.parent / "server.log").open("a") as log:
         process = subprocess.Popen([*command, f"--ready-file={ready}"], stdout=log, stderr=log)

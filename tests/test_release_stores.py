@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 
 import release_stores
+import released
 import rocketpy
 from release_stores import DELAYED, GROUP, HALF, OPEN, PAYERS, PLAIN, READ, SETTINGS, TIMED, TOPIC
 from rocketpy import store
+from waiting import wait_until
 
+CHECKED_SOON = {"transactionCheckInterval": 100}
+"""Setting of a server that asks for the end of open transactions at once."""
 ARCHIVES = sorted(release_stores.STORES.glob("*.tar.xz"))
 
 
@@ -25,13 +29,36 @@ def test_a_store_of_a_release_opens_and_what_waited_continues(packed: Path, tmp_
     assert report.is_sound, report.problems
     assert report.waiting == release_stores.WAITING
 
+    with rocketpy.Server(folder, settings=SETTINGS | CHECKED_SOON) as server:
+        check_contents(server.name_server)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("end", release_stores.ENDS)
+def test_released_program_opens_the_store_that_this_program_left(end: str, tmp_path: Path):
+    program = released.unpack(tmp_path / "program")
+    folder = tmp_path / "store"
+    with release_stores.server(folder, is_killed=end == "killed") as address:
+        release_stores.fill(address)
+        wait_until(lambda: release_stores.is_written(folder), "offset and transaction in the files")
+    with (
+        released.first_on_path(program),
+        release_stores.server(folder, is_killed=False, settings=CHECKED_SOON) as address,
+    ):
+        check_contents(address)
+    report = store.verify(folder)
+    assert report.is_sound, report.problems
+    assert report.waiting == store.WaitingCounts(delayed=0, timers=0, half_messages=0)
+
+
+def check_contents(address: str) -> None:
+    """Reads all messages of a store that waited for its server, and from the committed offset on."""
     wanted = {*PLAIN, DELAYED, TIMED, HALF, OPEN}
     commit = rocketpy.Decision.COMMIT
     with (
-        rocketpy.Server(folder, settings=SETTINGS | {"transactionCheckInterval": 100}) as server,
-        server.transaction_producer(PAYERS, lambda _: commit),
-        server.consumer("audit", TOPIC) as audit,
-        server.consumer(GROUP, TOPIC) as group,
+        rocketpy.TransactionProducer(PAYERS, lambda _: commit, name_servers=address),
+        rocketpy.Consumer("audit", TOPIC, name_servers=address) as audit,
+        rocketpy.Consumer(GROUP, TOPIC, name_servers=address) as group,
     ):
         came = []
         while {message.body.decode() for message in came} < wanted:

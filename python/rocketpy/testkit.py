@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
-"""Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
+"""Small log files for tests: a store of 64 MiB files is slow to create and to remove."""
 TEST_SETTINGS = {**SMALL_FILES, "autoCreateTopicEnable": False, "traceTopicEnable": True}
 """Settings of a test server: a wrong topic name fails, as in production, and does not create a topic."""
 QUEUES = 4

@@ -46,6 +46,9 @@ def test_each_value_is_shown_with_the_layer_that_set_it(command, file: Path):
     )
     assert (found["regionId"]["value"], found["regionId"]["origin"]) == ("r2", "command line")
     assert found["traceOn"] == {"key": "traceOn", "value": True, "default": True, "origin": "default"}
+    assert found["mappedFileSizeCommitLog"] == {
+        "key": "mappedFileSizeCommitLog", "value": 1 << 30, "default": 64 << 20, "origin": f"Apache's default {file}",
+    }  # fmt: skip
     assert found["namesrvAddr"]["value"] == []
     assert found["readyFile"]["value"] is None
     assert "sendMessageThreadPoolNums" in result.stderr, "what has no meaning here is named"
@@ -61,7 +64,10 @@ def test_a_shown_configuration_can_be_read_again(command, file: Path, tmp_path: 
     assert "#traceOn=true" in shown.stdout.splitlines(), "a default is a comment: it may be another one some day"
     found = values(command("config", "show", "--config", str(again), "--format", "json").stdout)
     given = {name: row["value"] for name, row in found.items() if row["origin"] != "default"}
-    assert given == {"brokerName": "from-file", "listenPort": 1234, "fileReservedTime": 48, "regionId": r"a\b"}
+    assert given == {
+        "brokerName": "from-file", "listenPort": 1234, "fileReservedTime": 48, "regionId": r"a\b",
+        "mappedFileSizeCommitLog": 1 << 30,
+    }  # fmt: skip
 
 
 def test_a_key_is_explained_in_any_spelling(command):
@@ -117,7 +123,7 @@ def test_an_unknown_key_names_the_nearest(command):
 def test_only_what_differs_from_the_defaults_is_listed(command, file: Path):
     line = ("config", "diff", "--config", str(file), "--set", "traceOn=true", "--set", "maxTopics=50", "--json")
     found = values(command(*line).stdout)
-    assert set(found) == {"brokerName", "listenPort", "fileReservedTime", "maxTopics"}
+    assert set(found) == {"brokerName", "listenPort", "fileReservedTime", "maxTopics", "mappedFileSizeCommitLog"}
     assert found["fileReservedTime"]["default"] == 72
     assert "nothing differs" in command("config", "diff").stdout
 
@@ -126,7 +132,7 @@ def test_two_files_are_compared(command, file: Path, tmp_path: Path):
     other = tmp_path / "other.toml"
     other.write_text('brokerName = "from-file"\nlistenPort = 99\n')
     rows = values(command("config", "diff", str(file), str(other), "--json").stdout)
-    assert set(rows) == {"listenPort", "fileReservedTime"}
+    assert set(rows) == {"listenPort", "fileReservedTime", "mappedFileSizeCommitLog"}
     assert (rows["listenPort"][str(file)], rows["listenPort"][str(other)]) == (1234, 99)
     command("config", "diff", str(file), code=2)
 

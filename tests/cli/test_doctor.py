@@ -82,7 +82,7 @@ def test_package_of_another_version_fails_with_the_command(outcomes: Doctor, tmp
 
 def test_disk_without_space_for_a_log_file_fails(outcomes: Doctor, small_disk: Path):
     row = outcomes(str(small_disk), code=1)["disk"]
-    assert (row["status"], "next file of the log takes 1 GiB" in row["found"]) == ("failed", True)
+    assert (row["status"], "next file of the log takes 64 MiB" in row["found"]) == ("failed", True)
     log_file = small_disk / "commitlog" / f"{0:020}"
     log_file.parent.mkdir()
     log_file.write_bytes(bytes(1 << 20))

@@ -22,7 +22,7 @@ def test_a_flag_that_was_not_given_is_left_to_the_configuration():
     options = serve.parse(["server", "data"])
     assert options == {
         "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "config": None, "set": [],
-        "ready_file": None,
+        "ready_file": None, "log_file": None, "log_file_bytes": None, "log_files": None, "log_format": None,
     }  # fmt: skip
 
 
@@ -36,11 +36,13 @@ def test_every_flag_is_parsed():
     options = serve.parse(
         ["broker", "data", "--name-server", "a:1,b:2", "--host", "::1", "--port", "0", "--config", "broker.conf",
          "--role", "slave", "--broker-id", "1", "--broker-name", "a",
-         "--set", "a=1", "--set", "b=2=3", "--ready-file", "ready"]
+         "--set", "a=1", "--set", "b=2=3", "--ready-file", "ready",
+         "--log-file", "log", "--log-file-bytes", "4096", "--log-files", "3", "--log-format", "json"]
     )  # fmt: skip
     assert options == {
         "dir": Path("data"), "name_server": "a:1,b:2", "host": "::1", "port": 0, "config": Path("broker.conf"),
         "role": "slave", "broker_id": 1, "broker_name": "a", "set": ["a=1", "b=2=3"], "ready_file": Path("ready"),
+        "log_file": Path("log"), "log_file_bytes": 4096, "log_files": 3, "log_format": "json",
     }  # fmt: skip
     assert serve.settings_of(options["set"]) == {"a": "1", "b": "2=3"}
 
@@ -53,6 +55,9 @@ def test_every_flag_is_parsed():
         ("server data --port x", "port"),
         ("broker data --name-server", "--name-server"),
         ("server data --set flushDiskType", "KEY=VALUE"),
+        ("server data --log-files 0", "1 to 1000: 0"),
+        ("server data --log-file-bytes 1", "4096"),
+        ("server data --log-format xml", "text, json: xml"),
         ("topic", "a command is missing"),
         ("topic creat orders", "did you mean 'create'"),
         ("topic create", "TOPIC"),

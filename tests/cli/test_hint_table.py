@@ -202,7 +202,8 @@ READ_ONLY = {
 }  # fmt: skip
 OTHERS = {
     "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
-    "namesrv", "produce", "server", "store cut", "store repair", "store retention", "support-bundle", "testkit", "top",
+    "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",
+    "testkit", "top",
     "topic create", "topic delete",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""

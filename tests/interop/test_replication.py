@@ -253,6 +253,7 @@ def test_a_slave_of_rocketpy_has_what_a_sync_master_of_apache_acknowledged(versi
     with apache_servers(apache, tmp_path / "master", settings, [topic]) as (name_server, master):
         alone = {receipt.status for receipt in send(name_server, messages(topic, 1, "alone"))}
         assert rocketpy.SendStatus.SEND_OK not in alone
+        rejects_another_file_size(tmp_path, name_server)
         with broker(home, name_server, **OURS) as slave:
             wait_until(lambda: ends(store) == ends(home / "store"), "the slave has the log")
             receipts = send(name_server, messages(topic, 1200, "both", body_bytes=2000))
@@ -266,6 +267,30 @@ def test_a_slave_of_rocketpy_has_what_a_sync_master_of_apache_acknowledged(versi
             master.kill()
             master.wait()
             assert len(read(name_server, topic, 1203)) == 1203
+
+
+def rejects_another_file_size(home: Path, name_server: str) -> None:
+    """Checks that a slave with log files of another size than its master's names both sizes and takes nothing."""
+    other = OURS | {"mappedFileSizeCommitLog": 2 * LOG_FILE_BYTES}
+    with (
+        pytest.raises(AssertionError),  # the process has ended
+        broker(home / "empty", name_server, **other),
+    ):
+        pass
+    sizes = f"commit log files have {LOG_FILE_BYTES} bytes at the master"
+    log = (home / "empty/server.log").read_text()
+    assert sizes in log
+    assert f"set mappedFileSizeCommitLog={LOG_FILE_BYTES} at this slave" in log
+    alone = {"mappedFileSizeCommitLog": 2 * LOG_FILE_BYTES}
+    with (
+        rocketpy.Server(home / "with-log/store", settings=alone) as server,
+        server.producer("alone") as producer,
+    ):
+        producer.send(rocketpy.Message("alone", b"one"))
+    before = ends(home / "with-log/store")
+    with broker(home / "with-log", name_server, **other) as slave:
+        wait_until(lambda: slave.says(sizes), "both sizes are named")
+    assert ends(home / "with-log/store") == before
 
 
 def ends(store: Path) -> dict[str, int]:

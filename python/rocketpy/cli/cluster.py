@@ -53,7 +53,7 @@ def up(
     """Start a name server and brokers as processes on this machine, and run them until Ctrl-C.
 
     2m has two masters; 2m-2s-async and 2m-2s-sync add a slave to each. Data and ports are kept in the folder. Each
-    broker allocates 1 GiB of disk with its first message, 16 MiB with --set mappedFileSizeCommitLog=16777216.
+    broker allocates 64 MiB of disk with its first message.
     """
     from rocketpy.servers.deployment import TOPOLOGIES, Deployment, DeploymentError
     from rocketpy.servers.process import ServerProcessError

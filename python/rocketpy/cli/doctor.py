@@ -76,7 +76,7 @@ def check_disk(subject: Subject) -> Outcome:
     if percent >= limit:
         return Outcome("failed", f"{found}; a store refuses messages from {limit} % on", hint)
     if usage.free < file:
-        found += f"; the next file of the log takes {file / 2**30:,.2g} GiB"
+        found += f"; the next file of the log takes {file >> 20:,} MiB"
         return Outcome("failed", found, f"{hint}; --set mappedFileSizeCommitLog=16777216 takes 16 MiB")
     if percent >= cleaned:
         return Outcome("warning", f"{found}; a store removes its oldest messages from {cleaned} % on", hint)

@@ -45,6 +45,12 @@ READY_FILE = Flag(
     "PATH",
     'File for {"pid", "name_server", "broker"} as JSON, renamed into place once all servers accept connections.',
 )
+LOG_FLAGS = (
+    Flag("--log-file", Path, "PATH", "File for log lines instead of standard error; SIGHUP opens it again."),
+    Flag("--log-file-bytes", int, "N", "Size at which the log file is renamed to PATH.1.", default=64 << 20),
+    Flag("--log-files", int, "N", "Maximum number of renamed log files, PATH.1 to PATH.N.", default=10),
+    Flag("--log-format", str, "FORMAT", "text, or json: one object per line.", default="text"),
+)
 BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 selects a free one.", default=10911)
 NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 selects a free one.", default=9876)
 
@@ -55,11 +61,11 @@ BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of it
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",
-        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, CONFIG, SETTING, READY_FILE),
+        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, CONFIG, SETTING, READY_FILE, *LOG_FLAGS),
     ),
     "namesrv": Command(
         "Start a name server.",
-        (HOST, NAME_SERVER_PORT._replace(name="--port"), CONFIG, READY_FILE),
+        (HOST, NAME_SERVER_PORT._replace(name="--port"), CONFIG, READY_FILE, *LOG_FLAGS),
     ),
     "broker": Command(
         "Start a broker that registers at name servers.",
@@ -79,6 +85,7 @@ COMMANDS = {
             CONFIG,
             SETTING,
             READY_FILE,
+            *LOG_FLAGS,
         ),
     ),
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.flags import COMMANDS
+from rocketpy.cli.flags import COMMANDS, LOG_FLAGS
 from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+LOG_FORMATS = ("text", "json")
 ROLES = ("async-master", "sync-master", "slave")
 """Values of `--role`, in place of those of `brokerRole`."""
 
@@ -119,15 +120,43 @@ def start(name: str, options: Mapping[str, Any]) -> int:
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, *([signal.SIGHUP] if options["log_file"] else [])):
         signal.signal(number, leave_to_the_pipe)
     with reported(), make(name, options) as server:
         print(banner(name, server, options), flush=True)
         if server.warning:
             print(f"warning: {server.warning}", file=sys.stderr, flush=True)
-        while not select.select([wake], [], [], LIVENESS_SECONDS)[0]:
+        while not is_stopped(wake):
             server.check()
     return int(ExitCode.OK)
+
+
+def is_stopped(wake: int) -> bool:
+    """Waits a moment for signals and returns whether one of them stops the server. SIGHUP opens the log file again."""
+    if not select.select([wake], [], [], LIVENESS_SECONDS)[0]:
+        return False
+    numbers = os.read(wake, 64)
+    if signal.SIGHUP in numbers:
+        from rocketpy._rocketpy import reopen_log
+
+        reopen_log()
+    return any(number in STOP_SIGNALS for number in numbers)
+
+
+def start_log(options: Mapping[str, Any]) -> None:
+    """Starts the log as the flags say."""
+    from rocketpy._rocketpy import start_log as start
+
+    chosen: dict[str, Any] = {}
+    for flag in LOG_FLAGS:
+        chosen[flag.key] = flag.default if options[flag.key] is None else options[flag.key]
+    for key, low, high in (("log_file_bytes", 4096, 1 << 40), ("log_files", 1, 1000)):
+        if not low <= chosen[key] <= high:
+            fail(f"--{key.replace('_', '-')} must be {low} to {high}: {chosen[key]}", ExitCode.USAGE)
+    if chosen["log_format"] not in LOG_FORMATS:
+        fail(f"--log-format must be one of {', '.join(LOG_FORMATS)}: {chosen['log_format']}", ExitCode.USAGE)
+    path = chosen["log_file"]
+    start(path and str(path), chosen["log_file_bytes"], chosen["log_files"], chosen["log_format"] == "json")
 
 
 def leave_to_the_pipe(number: int, frame: object) -> None:
@@ -137,10 +166,9 @@ def leave_to_the_pipe(number: int, frame: object) -> None:
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
     """Creates the servers of a command; entering the result starts them."""
     settings = role_settings(options) | settings_of(options.get("set") or [])
-    from rocketpy._rocketpy import log_to_stderr
     from rocketpy.servers.server import Broker, NameServer, Server
 
-    log_to_stderr()
+    start_log(options)
 
     if options["config"] is not None and not Path(options["config"]).exists():
         raise CommandError(

@@ -149,7 +149,7 @@ class Deployment:
                     self._launch(part.name)
                 self.processes[part.name].wait_until_ready()
                 self._save()
-            self._wait_until_together(is_stopping)
+            self.wait_until_together(is_stopping)
         except BaseException:  # Ctrl-C too: nothing else would end them
             self.kill()
             raise
@@ -220,7 +220,16 @@ class Deployment:
         new.write_text(text)
         new.replace(self.folder / FILE)
 
-    def _wait_until_together(self, is_stopping: Callable[[], bool]) -> None:
+    def wait_until_together(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Waits until every broker is registered and every slave follows its master.
+
+        Args:
+            is_stopping: Returns whether to end the wait early.
+
+        Raises:
+            ServerProcessError: A process ended.
+            DeploymentError: The brokers do not find each other.
+        """
         wanted = {(part.broker_name, part.broker_id) for part in self.parts}
         deadline = monotonic() + TOGETHER_SECONDS
         with Admin(name_servers=self.name_server, **PATIENT) as admin:

@@ -78,6 +78,18 @@ pub enum BrokerError {
         /// What was found instead.
         reason: String,
     },
+    /// The log files of a slave without a log would not have the size of its master's.
+    #[error(
+        "commit log files have {master} bytes at the master {address}, but mappedFileSizeCommitLog of this slave is {own}"
+    )]
+    LogFileBytes {
+        /// Where the master answers requests.
+        address: String,
+        /// Size at the master.
+        master: u64,
+        /// Size at this slave.
+        own: u64,
+    },
     /// A slave has more of the log than this master, which lost its end, and cannot give it back.
     #[error(
         "after a sudden end the log of this master ends at {end}, but slave {address} has it up to {slave_end}: if this master continues, \
@@ -146,6 +158,9 @@ impl BrokerError {
                  haMasterAddress"
                     .to_owned(),
             ),
+            Self::LogFileBytes { master, .. } => {
+                Some(format!("set mappedFileSizeCommitLog={master} at this slave"))
+            }
             Self::SlaveHasMore { .. } => Some(
                 "make the slave the master, or stop it and copy its store folder to this broker; to continue without its messages, set \
                  haSyncBackTimeout=0"
@@ -173,6 +188,7 @@ impl BrokerError {
             Self::Listen(_) | Self::ListenForSlaves { .. } | Self::NoMaster { .. } => true,
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
+            | Self::LogFileBytes { .. }
             | Self::SlaveHasMore { .. }
             | Self::DivergedMaster(_)
             | Self::NoToken { .. }

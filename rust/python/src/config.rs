@@ -78,7 +78,7 @@ fn row(key: &'static Key, config: &ServerConfig) -> ConfigKey {
         value: value.into(),
         layer: origin.layer(),
         source: match origin {
-            Origin::File(path) => Some(path.display().to_string()),
+            Origin::File(path) | Origin::ApacheDefault(path) => Some(path.display().to_string()),
             Origin::Environment(name) => Some(name.clone()),
             Origin::Default | Origin::CommandLine | Origin::Request => None,
         },

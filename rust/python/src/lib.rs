@@ -40,6 +40,7 @@ mod received;
 mod rows;
 mod runtime;
 mod server;
+mod server_log;
 mod start;
 mod stats;
 mod store;
@@ -101,6 +102,8 @@ mod extension {
     #[pymodule_export]
     use crate::server::PyServer;
     #[pymodule_export]
+    use crate::server_log::{reopen_log, start_log};
+    #[pymodule_export]
     use crate::store::{PyStoreReader, Scan};
     #[pymodule_export]
     use crate::store_retention::store_retention;
@@ -120,12 +123,6 @@ mod extension {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.delattr("__all__")
-    }
-
-    /// Writes the log lines of servers in this process to standard error, as `ROCKETPY_LOG` chooses them.
-    #[pyfunction]
-    fn log_to_stderr() {
-        rocketpy_server::init_logging();
     }
 
     /// Seconds since a moment that stays the same while the process lives. No test library freezes or moves it.

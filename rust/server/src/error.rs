@@ -35,6 +35,9 @@ pub enum ServerError {
     /// The ready file cannot be written.
     #[error("cannot write the ready file: {0}")]
     ReadyFile(#[source] EnvError),
+    /// The log file cannot be opened.
+    #[error("cannot open the log file: {0}")]
+    LogFile(#[source] EnvError),
     /// The path of the ready file has another file, which a start would overwrite and a stop would remove.
     #[error("cannot write the ready file: {} exists and was not written by a server", path.display())]
     NotAReadyFile {
@@ -77,7 +80,7 @@ impl ServerError {
             Self::NoNameServer => {
                 Some("name one with --name-server HOST:PORT; `rocketpy namesrv` starts one".to_owned())
             }
-            Self::ReadyFile(error) => error.hint().map(str::to_owned),
+            Self::ReadyFile(error) | Self::LogFile(error) => error.hint().map(str::to_owned),
             Self::NotAReadyFile { .. } => {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
@@ -96,7 +99,7 @@ impl ServerError {
             Self::Broker(error) => error.retryable(),
             Self::NameServer(error) => error.retryable(),
             Self::Threads(_) => true,
-            Self::ReadyFile(error) => error.retryable(),
+            Self::ReadyFile(error) | Self::LogFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
             Self::Config(_)
             | Self::Host { .. }

@@ -11,6 +11,6 @@ mod ready_file;
 
 pub use config::{ConfigError, ServerConfig, Sources};
 pub use error::ServerError;
-pub use logging::init_logging;
+pub use logging::{LogFileConfig, LogFormat, init_logging, reopen_log};
 pub use process::{Addresses, Process, Role};
 pub use rocketpy_broker::{BrokerError, topic_retention};

@@ -5,17 +5,19 @@ use rocketpy_env::{Disk, EntryKind, RealDisk};
 use tracing::info;
 
 use crate::ServerConfig;
-use crate::config::Origin;
+use crate::config::{APACHE_LOG_FILE_BYTES, LOG_FILE_BYTES, Origin};
 
 /// A file whose length is not a multiple of this was cut off, not allocated with that size.
 const PAGE: u64 = 4096;
 
 /// Takes over the size of the log files that the store has, unless the configuration sets one.
 pub(crate) fn adopt_size(config: &mut ServerConfig) {
-    let default_bytes = StoreConfig::new("").commit_log_file_size;
-    if *config.origin("mappedFileSizeCommitLog") != Origin::Default
-        || config.broker.store.commit_log_file_size != default_bytes
-    {
+    let default_bytes = match config.origin(LOG_FILE_BYTES) {
+        Origin::Default => StoreConfig::new("").commit_log_file_size,
+        Origin::ApacheDefault(_) => APACHE_LOG_FILE_BYTES,
+        _ => return,
+    };
+    if config.broker.store.commit_log_file_size != default_bytes {
         return;
     }
     let Some(found_bytes) = size_found(&config.broker.store) else { return };

@@ -57,7 +57,7 @@ pub struct StoreConfig {
     /// Folders of the commit log that get no new file; their files are read, and removed when they are old.
     #[doc(alias = "readOnlyCommitLogStorePaths")]
     pub read_only_commit_log_dirs: Vec<PathBuf>,
-    /// Size of one commit log file, 1 GiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
+    /// Size of one commit log file, 64 MiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
     pub commit_log_file_size: u64,
     /// Where the log of a store without any log file begins: a slave's where its master's copy begins. A multiple of
     /// `commit_log_file_size`; default: 0, or where an earlier start with it began. A store that has a log ignores it.
@@ -143,7 +143,7 @@ impl StoreConfig {
             commit_log_dir: None,
             more_commit_log_dirs: Vec::new(),
             read_only_commit_log_dirs: Vec::new(),
-            commit_log_file_size: 1 << 30,
+            commit_log_file_size: 64 << 20,
             begin_at: None,
             keeps_files_at_open: false,
             consume_queue_file_size: 6_000_000,

@@ -64,8 +64,8 @@ pub enum StoreError {
     /// The tables of delay levels cannot be read.
     #[error("cannot use the tables of delay levels ({reason}): {}", path.display())]
     BadDelayLevels { path: PathBuf, reason: String },
-    /// Another version of RocketPy wrote the checkpoint last.
-    #[error("the checkpoint has version {found}, this RocketPy supports version {known}: {}", path.display())]
+    /// Another version of RocketPy wrote the store in a format that this one cannot read.
+    #[error("the store has format {found} and this RocketPy supports format {known}: {}", path.display())]
     UnknownVersion { path: PathBuf, found: u8, known: u8 },
     /// A commit log file is missing: between two others, or at an end of the log.
     #[error("commit log files are missing, expected the file that starts at {expected}: {}", path.display())]
@@ -157,8 +157,9 @@ impl StoreError {
                 "nothing was changed; restore it from a backup, or remove it if `messageDelayLevel` was never set".to_owned(),
             ),
             Self::UnknownVersion { .. } => Some(
-                "nothing was changed; open the folder with the version of RocketPy that wrote it, or move the checkpoint away: without it \
-                 the start reads the whole log and treats the first damaged record as its end"
+                "nothing was changed; open the folder with the version of RocketPy that wrote it; to convert it, write its messages as JSON \
+                 lines with that version (`rocketpy store dump FOLDER --format jsonl`), and read them with this one (`rocketpy store import \
+                 FILE NEW-FOLDER`)"
                     .to_owned(),
             ),
             Self::MissingFile { .. } => Some(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_ha::{FrameHead, HEAD_BYTES, encode_report};
 use rocketpy_model::{PhysicalOffset, system};
@@ -119,11 +120,20 @@ fn address_above(address: &str) -> Option<String> {
     Some(format!("{host}:{}", port_above(port.parse().ok()?)?))
 }
 
+/// Size of the commit log files of a broker, Apache's or RocketPy's; `None` if it does not say.
+async fn log_file_bytes(client: &Client, address: &str) -> Option<u64> {
+    let asked = Command::bare_request(request::GET_BROKER_CONFIG);
+    let answer =
+        client.call(address, asked, TIMEOUT).await.ok().filter(|answer| answer.code == response::SUCCESS)?;
+    let text = String::from_utf8_lossy(&answer.body);
+    text.lines().find_map(|line| line.trim().strip_prefix("mappedFileSizeCommitLog=")?.parse().ok())
+}
+
 /// Where the log of a slave begins that has none: at the start of its master's, or where Apache's masters begin. `None` for every other
 /// broker.
 ///
 /// # Errors
-/// No master was found in time.
+/// No master was found in time; its log files have another size than this slave's would have.
 pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<PhysicalOffset>, BrokerError> {
     let may_find = !config.name_servers.is_empty() || config.replication.master_address.is_some();
     if config.broker_id == system::MASTER_ID || !may_find || has_log(config)? {
@@ -132,7 +142,14 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
     info!(broker = config.broker_name, "slave has no log yet, searching for its master");
     let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + SEARCH_LIMIT);
     loop {
-        let found = match find_master(&client, config).await {
+        let found = find_master(&client, config).await;
+        if let Ok(FoundMaster { address, .. }) = &found {
+            let own = config.store.commit_log_file_size;
+            if let Some(master) = log_file_bytes(&client, address).await.filter(|master| *master != own) {
+                return Err(BrokerError::LogFileBytes { address: address.clone(), master, own });
+            }
+        }
+        let found = match found {
             Ok(FoundMaster { log_start: Some(start), .. }) => Ok(start),
             Ok(found) => first_frame(found.slave_address).await,
             Err(reason) => match &config.replication.master_address {
@@ -206,6 +223,8 @@ pub(crate) struct MasterSearch {
     pace: Pace,
     /// Whether this slave is withdrawn from the name servers.
     is_withdrawn: AtomicBool,
+    /// Master of Apache's, and the size of its log files.
+    apache_master: Mutex<Option<(String, u64)>>,
 }
 
 impl MasterSearch {
@@ -217,7 +236,30 @@ impl MasterSearch {
     ) -> Self {
         let pace = Pace::new(Duration::ZERO, SEARCH_EVERY);
         let (client, is_withdrawn) = (Client::new(ClientConfig::default()), AtomicBool::default());
-        Self { ground, registrar, master, replication, client, pace, is_withdrawn }
+        Self {
+            ground,
+            registrar,
+            master,
+            replication,
+            client,
+            pace,
+            is_withdrawn,
+            apache_master: Mutex::default(),
+        }
+    }
+
+    /// Size of the log files of a master of Apache's that are not as long as this slave's. RocketPy's masters say it in their greeting.
+    async fn other_file_bytes(&self, found: &FoundMaster) -> Option<u64> {
+        if found.log_start.is_some() {
+            return None;
+        }
+        let known = self.apache_master.lock().clone().filter(|(address, _)| *address == found.address);
+        let file_bytes = match known {
+            Some((_, file_bytes)) => file_bytes,
+            None => log_file_bytes(&self.client, &found.address).await?,
+        };
+        *self.apache_master.lock() = Some((found.address.clone(), file_bytes));
+        (file_bytes != self.ground.config().store.commit_log_file_size).then_some(file_bytes)
     }
 }
 
@@ -245,7 +287,10 @@ impl Service for MasterSearch {
             match find_master(&self.client, &config).await {
                 Ok(found) => {
                     self.master.set(Some(&found.address));
-                    self.replication.follow(&found);
+                    match self.other_file_bytes(&found).await {
+                        None => self.replication.follow(&found),
+                        Some(file_bytes) => self.replication.reject(&found, file_bytes),
+                    }
                 }
                 // The last known one counts until there is another.
                 Err(reason) => {

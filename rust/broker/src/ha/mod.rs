@@ -157,6 +157,13 @@ impl Replication {
         }
     }
 
+    /// Does not follow a master of Apache's, whose log files have another size.
+    fn reject(&self, found: &FoundMaster, file_bytes: u64) {
+        if let Some(slave) = &self.slave {
+            slave.reject_master(&found.slave_address, file_bytes);
+        }
+    }
+
     /// Follows the master at `haMasterAddress` while no other is known. Who was the slave of a master of RocketPy waits for one, unless there are
     /// no name servers to tell it: what another one sends may be another log.
     fn follow_configured(&self, config: &BrokerConfig) {

@@ -186,6 +186,19 @@ impl<D: Disk> Slaving<D> {
         self.shared.changed.notify_all();
     }
 
+    /// Does not follow a master whose log files have another size, and says why.
+    pub(crate) fn reject_master(&self, master: &str, file_bytes: u64) {
+        let own = &self.shared.own;
+        let cause = End::FileBytes { master: file_bytes, own: own.file_bytes };
+        let before = own.not_followed.lock().replace(cause.to_string());
+        if before.is_none_or(|before| before != cause.to_string()) {
+            error!(master, %cause, "replication from the master stopped");
+        }
+        let mut state = self.shared.state.lock();
+        state.master = None;
+        state.disconnect();
+    }
+
     /// Says where a master's port for slaves is, of which nothing else is known, while none is. Who was the slave of a master of
     /// RocketPy takes it only if `is_only`: there is no way to find that one.
     pub(crate) fn set_first_master(&self, address: &str, is_only: bool) {

@@ -31,13 +31,16 @@ impl Raise for ServerError {
             Self::Config(error) => return error.facts(),
             Self::Host { .. } | Self::NoNameServer | Self::NotAReadyFile { .. } => "ConfigError",
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
-            Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
+            Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) | Self::LogFile(error) => {
+                error.facts().class
+            }
             Self::Broker(BrokerError::Cut(error)) => error.facts().class,
             Self::Broker(BrokerError::ConfigFile { .. }) => "DamagedDataError",
             Self::Broker(
                 BrokerError::Name(_)
                 | BrokerError::AdvertisedHost { .. }
                 | BrokerError::DelayLevels { .. }
+                | BrokerError::LogFileBytes { .. }
                 | BrokerError::RoleAndId(_)
                 | BrokerError::NoToken { .. },
             ) => "ConfigError",

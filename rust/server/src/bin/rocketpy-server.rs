@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use rocketpy_server::{ConfigError, Process, Role, ServerConfig, ServerError, Sources, init_logging};
+use rocketpy_server::{
+    ConfigError, LogFormat, Process, Role, ServerConfig, ServerError, Sources, init_logging,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -168,8 +170,8 @@ fn run(command: Command) -> Result<(), ServerError> {
 }
 
 fn main() -> ExitCode {
-    init_logging();
-    let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
+    let started = init_logging(None, LogFormat::Text);
+    let Err(error) = started.and_then(|()| run(Cli::parse().command)) else { return ExitCode::SUCCESS };
     eprintln!("error: {error}");
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");

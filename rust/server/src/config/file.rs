@@ -21,11 +21,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     // Comments may be in any charset, as for Java; keys and values are checked below.
     let text = String::from_utf8_lossy(bytes);
-    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")) {
+    if is_toml(path) {
         toml_pairs(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })
     } else {
         properties_pairs(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })
     }
+}
+
+/// Whether a file is TOML by its name, and not Java properties as Apache's broker.conf.
+pub(super) fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
 }
 
 fn toml_pairs(text: &str) -> Result<Vec<(String, String)>, String> {

@@ -224,9 +224,11 @@ pub const KEYS: &[Key] = keys! {
             {|c| commit_log_dirs(c), |c, v| set_commit_log_dirs(c, v)};
         /// Folders of the commit log without new files; their files are read, and removed by retention.
         "readOnlyCommitLogStorePaths" = Folders { least: 0 } => [broker.store.read_only_commit_log_dirs];
-        /// Size of one commit log file, allocated in full. If the key is not set, an existing store keeps the size of its
-        /// files. Apache 3.x and 4.0 call it `mapedFileSizeCommitLog`, an accepted spelling.
-        "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
+        /// Size of one commit log file, allocated in full. A store keeps the size of its files: without the key they decide,
+        /// and a different value is an error. A new store has files of 1 GiB if the server is started with a broker.conf
+        /// (Java properties) without the key. Master and slaves need the same size. Apache 3.x and 4.0 call it
+        /// `mapedFileSizeCommitLog`, an accepted spelling.
+        "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size], apache "1073741824";
         /// Size of one consume queue file, 20 bytes per message. Apache 3.x and 4.0 call it `mapedFileSizeConsumeQueue`, an
         /// accepted spelling.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];

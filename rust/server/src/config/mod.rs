@@ -45,6 +45,10 @@ pub struct Sources {
 const PREFIX: &str = "ROCKETPY_";
 /// The variable in which Apache's broker looks for its name servers.
 pub(crate) const NAME_SERVERS: &str = "NAMESRV_ADDR";
+/// Size of a commit log file.
+pub(crate) const LOG_FILE_BYTES: &str = "mappedFileSizeCommitLog";
+/// Apache's default of [`LOG_FILE_BYTES`].
+pub(crate) const APACHE_LOG_FILE_BYTES: u64 = 1 << 30;
 /// Variables of ours that are not configuration keys: the log filter, and switches of tests and benches.
 const OTHER_VARIABLES: [&str; 3] = ["ROCKETPY_LOG", "ROCKETPY_TEST_", "ROCKETPY_BENCH_"];
 
@@ -115,6 +119,9 @@ impl ServerConfig {
         if let Some(path) = &sources.file {
             let of_file = |(key, value)| (key, value, Origin::File(path.clone()));
             given.extend(file::read(path)?.into_iter().map(of_file));
+            if !file::is_toml(path) {
+                config.take_apache_defaults(path);
+            }
         }
         for (name, value) in &sources.environment {
             let key = name.strip_prefix(PREFIX).unwrap_or(name);
@@ -132,6 +139,12 @@ impl ServerConfig {
             1 => Err(refused.remove(0)),
             _ => Err(ConfigError::Several(refused)),
         }
+    }
+
+    /// Takes what a broker.conf leaves to Apache's defaults, and what the files of a store depend on.
+    fn take_apache_defaults(&mut self, path: &Path) {
+        self.broker.store.commit_log_file_size = APACHE_LOG_FILE_BYTES;
+        self.origins.insert(LOG_FILE_BYTES, Origin::ApacheDefault(path.to_owned()));
     }
 
     /// Sets one key by its Apache name or ours, as the command line's `--set KEY=VALUE` does.

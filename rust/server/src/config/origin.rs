@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum Origin {
     /// No layer set the key.
     Default,
+    /// A file of Apache's properties does not set the key, so Apache's default counts.
+    ApacheDefault(PathBuf),
     /// The configuration file.
     File(PathBuf),
     /// The environment variable of this name.
@@ -23,6 +25,7 @@ impl Origin {
     pub fn layer(&self) -> &'static str {
         match self {
             Self::Default => "default",
+            Self::ApacheDefault(_) => "Apache's default",
             Self::File(_) => "file",
             Self::Environment(_) => "environment",
             Self::CommandLine => "command line",
@@ -35,7 +38,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the defaults"),
-            Self::File(path) => path.display().fmt(f),
+            Self::File(path) | Self::ApacheDefault(path) => path.display().fmt(f),
             Self::Environment(name) => write!(f, "environment variable {name}"),
             Self::CommandLine => f.write_str("the flags or settings"),
             Self::Request => f.write_str("the request"),

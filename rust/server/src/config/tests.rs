@@ -210,6 +210,22 @@ fn a_file_of_a_guide_is_read() {
 }
 
 #[test]
+fn log_files_have_the_size_of_apache_with_a_broker_conf_that_does_not_set_it() {
+    let size = |config: ServerConfig| config.broker.store.commit_log_file_size;
+    assert_eq!(size(ServerConfig::default()), 64 << 20);
+    let of_apache = loaded(b"brokerName=a\n", &[]).unwrap();
+    assert_eq!(of_apache.origin("mappedFileSizeCommitLog").layer(), "Apache's default");
+    assert_eq!(size(of_apache), 1 << 30);
+    assert_eq!(size(loaded(b"mapedFileSizeCommitLog=16m\n", &[]).unwrap()), 16 << 20);
+    assert_eq!(size(loaded(b"brokerName=a\n", &[("mappedFileSizeCommitLog", "32m")]).unwrap()), 32 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.toml");
+    RealDisk.replace(&file, b"brokerName = \"a\"\n").unwrap();
+    let of_toml = ServerConfig::load(&Sources { file: Some(file), ..Sources::default() }).unwrap();
+    assert_eq!(size(of_toml), 64 << 20);
+}
+
+#[test]
 fn a_path_that_the_store_does_not_use_is_an_error() {
     let error = loaded(b"storePathIndex=/data/b/index\nstorePathRootDir=/data/a\n", &[]).unwrap_err();
     let text = error.to_string();

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::CopyLogHeader;
@@ -152,20 +153,32 @@ fn a_master_that_goes_on_without_what_its_slave_has_does_not_feed_it() {
 }
 
 #[test]
-fn a_slave_whose_files_have_another_length_is_told_so_and_takes_nothing() {
+fn slave_with_other_log_file_size_is_rejected_and_both_sizes_are_named() {
     let pair = Pair::start();
     pair.send(0..10);
     let mut of_second = pair.of_slave();
     of_second.broker.broker_id = 2;
     of_second.broker.store.root = pair.path("second");
     of_second.broker.store.commit_log_file_size *= 2;
+    // Without a log it does not start.
+    let error = Process::start(Role::Broker, of_second.clone()).unwrap_err();
+    assert!(error.to_string().contains("1048576") && error.to_string().contains("2097152"), "{error}");
+    assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=1048576"), "{error}");
+
+    // With one it stays and says why it does not follow.
+    let mut alone = of_second.clone();
+    (alone.broker.broker_name, alone.broker.broker_id) = ("other".to_owned(), 0);
+    alone.broker.replication.role = BrokerRole::AsyncMaster;
+    let other = Process::start(Role::Broker, alone).unwrap();
+    pair.caller.create_topic(other.addresses().broker.as_ref().unwrap(), "orders");
+    assert_eq!(pair.caller.send(other.addresses().broker.as_ref().unwrap(), "orders", "x").code, 0);
+    other.stop(TIMEOUT).unwrap();
     let second = Process::start(Role::Broker, of_second).unwrap();
     let address = second.addresses().broker.clone().unwrap();
     wait_until("the slave says why it does not follow", || {
         let why = pair.try_status(&address).unwrap().not_followed;
-        why.is_some_and(|why| why.contains("mappedFileSizeCommitLog=1048576"))
+        why.is_some_and(|why| why.contains("mappedFileSizeCommitLog=1048576") && why.contains("2097152"))
     });
-    assert_eq!(pair.try_status(&address).unwrap().master_commit_log_max_offset, 0);
     second.stop(TIMEOUT).unwrap();
 }
 

@@ -203,8 +203,22 @@ fn a_store_keeps_the_size_of_its_log_files_unless_another_one_is_asked_for() {
     let mut unsaid = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
     unsaid.broker.store.root = folder.path().to_owned();
     let mut other = unsaid.clone();
-    Process::start(Role::Standalone, unsaid).unwrap().stop(TIMEOUT).unwrap();
-    other.set("mappedFileSizeCommitLog", "1073741824").unwrap();
+    let started = Process::start(Role::Standalone, unsaid).unwrap();
+    let text = Caller::new()
+        .call(started.addresses().broker.as_ref().unwrap(), Command::bare_request(request::GET_BROKER_CONFIG))
+        .body;
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    assert!(text.lines().any(|line| line == "mappedFileSizeCommitLog=1048576"), "{text}");
+    started.stop(TIMEOUT).unwrap();
+    // Of a broker.conf that does not say it.
+    let file = folder.path().with_extension("conf");
+    RealDisk.replace(&file, b"listenPort=0\nnameServerPort=0\n").unwrap();
+    let mut of_file = ServerConfig::load(&Sources { file: Some(file), ..Sources::default() }).unwrap();
+    of_file.broker.store.root = folder.path().to_owned();
+    Process::start(Role::Standalone, of_file).unwrap().stop(TIMEOUT).unwrap();
+
+    other.set("mappedFileSizeCommitLog", "67108864").unwrap();
     let error = Process::start(Role::Standalone, other).unwrap_err();
+    assert!(error.to_string().contains("1048576") && error.to_string().contains("67108864"), "{error}");
     assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=1048576"), "{error}");
 }

@@ -15,6 +15,9 @@ const MARK_NAME: [u8; 7] = *b"RPYMARK";
 pub(super) const MARK_VERSION: u8 = 4;
 /// An older version without `log_from`.
 pub(super) const FORMER_VERSION: u8 = 3;
+/// Marks of this version and later ones say that files of the store have a format that older programs cannot read. A mark between
+/// [`MARK_VERSION`] and this one only has more fields, behind those of version 4 and with a checksum of their own.
+pub(super) const CHANGED_FORMAT: u8 = 128;
 /// Where the part of the index, the copy of the timestamps, the start of the log and the checksum lie in a mark.
 const INDEX_AT: usize = 68;
 const TIMES_AT: usize = 104;
@@ -46,8 +49,8 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 /// | 144..152 | `log_from`: the log starts here or before |
 /// | 152..156 | CRC-32 of bytes 0..152 |
 ///
-/// Version 3 has no `log_from`, and its CRC at 144. When the newest mark has another version, the store is
-/// not opened.
+/// Version 3 has no `log_from`, and its CRC at 144. Versions 5 to 127 keep these 156 bytes, and may have fields behind them. When the
+/// newest mark has another version, the store is not opened.
 ///
 /// A mark whose copy of the timestamps differs from the file's is void: another program has written the file since.
 ///
@@ -124,7 +127,7 @@ impl Mark {
 
     pub(super) fn decode(bytes: &[u8], timestamps: &[u8]) -> Option<Self> {
         let check_at = match mark_version(bytes)? {
-            MARK_VERSION => CHECK_AT,
+            MARK_VERSION..CHANGED_FORMAT => CHECK_AT,
             FORMER_VERSION => LOG_FROM_AT,
             _ => return None,
         };
@@ -227,10 +230,21 @@ pub mod mark_page {
 
     /// Moves the start of the log in every mark that is there, as retention does.
     pub fn set_log_from(page: &mut [u8], log_from: PhysicalOffset) {
+        edit_marks(page, |mark| {
+            mark[LOG_FROM_AT..CHECK_AT].copy_from_slice(&log_from.get().to_be_bytes());
+        });
+    }
+
+    /// Gives every mark another version, as another release of RocketPy writes them.
+    pub fn set_version(page: &mut [u8], version: u8) {
+        edit_marks(page, |mark| mark[VERSION_AT] = version);
+    }
+
+    fn edit_marks(page: &mut [u8], edit: impl Fn(&mut [u8])) {
         for place in places() {
             let mark = &mut page[place];
             if mark.starts_with(&MARK_NAME) {
-                mark[LOG_FROM_AT..CHECK_AT].copy_from_slice(&log_from.get().to_be_bytes());
+                edit(mark);
                 let check = crc32fast::hash(&mark[..CHECK_AT]);
                 mark[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "mark-page")]
 pub use mark::mark_page;
-use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
+use mark::{CHANGED_FORMAT, FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
 pub use mark::{Mark, NO_SUM, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
@@ -23,7 +23,7 @@ pub(crate) struct Checkpoint {
     pub timestamps: Timestamps,
     /// `None` when there is no mark, or another program wrote the file after it.
     pub mark: Option<Mark>,
-    /// The version of the newest mark, if this code cannot read it.
+    /// The version of the newest mark, if it says that this code cannot read the store.
     pub unknown_version: Option<u8>,
 }
 
@@ -43,7 +43,7 @@ pub fn impossible_ms(timestamps: &Timestamps) -> Option<i64> {
 }
 
 impl Checkpoint {
-    /// Refuses a checkpoint that another version of this code wrote last.
+    /// Refuses the checkpoint of a store in another format.
     pub(crate) fn check_version(&self, path: &Path) -> Result<(), StoreError> {
         match self.unknown_version {
             Some(found) => {
@@ -70,7 +70,7 @@ impl Checkpoint {
             let bytes = &page[at as usize..];
             let version = mark_version(bytes)?;
             let is_newer = mark.is_none_or(|mark| mark.generation < u64::from_be_bytes(array(&bytes[8..])));
-            (!(FORMER_VERSION..=MARK_VERSION).contains(&version) && is_newer).then_some(version)
+            (!(FORMER_VERSION..CHANGED_FORMAT).contains(&version) && is_newer).then_some(version)
         });
         Self { timestamps: Timestamps::decode(&array(page)), mark, unknown_version }
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_the_former_version_is_read_and_one_of_an_unknown_version_is_told() {
+    fn marks_of_former_and_later_versions_are_read_and_one_of_a_changed_format_is_told() {
         let mut bytes = page(&sample(), [Some(mark(4)), None]);
         let at = MARK_AT[0] as usize;
         bytes[at + 7] = FORMER_VERSION;
@@ -250,15 +250,25 @@ mod tests {
         bytes[at + LOG_FROM_AT..][..4].copy_from_slice(&check.to_be_bytes());
         let read = Checkpoint::decode(&bytes);
         assert_eq!((read.mark, read.unknown_version), (Some(Mark { log_from: None, ..mark(4) }), None));
-        bytes[at + 7] = 5;
+        let later = |version: u8| {
+            let mut bytes = page(&sample(), [Some(mark(4)), None]);
+            mark_page::set_version(&mut bytes, version);
+            bytes[at + MARK_BYTES..][..8].fill(7); // fields that this version does not know
+            bytes
+        };
+        for version in [MARK_VERSION + 1, CHANGED_FORMAT - 1] {
+            let read = Checkpoint::decode(&later(version));
+            assert_eq!((read.mark, read.unknown_version), (Some(mark(4)), None));
+        }
+        let mut bytes = later(CHANGED_FORMAT);
         let read = Checkpoint::decode(&bytes);
-        assert_eq!((read.mark, read.unknown_version), (None, Some(5)));
+        assert_eq!((read.mark, read.unknown_version), (None, Some(CHANGED_FORMAT)));
         let two = page(&sample(), [None, Some(mark(6))]);
         bytes[MARK_AT[1] as usize..][..MARK_BYTES].copy_from_slice(&two[MARK_AT[1] as usize..][..MARK_BYTES]);
         let read = Checkpoint::decode(&bytes);
         assert_eq!((read.mark, read.unknown_version), (Some(mark(6)), None));
         bytes[at + 8..at + 16].copy_from_slice(&7u64.to_be_bytes());
-        assert_eq!(Checkpoint::decode(&bytes).unknown_version, Some(5), "it was written later");
+        assert_eq!(Checkpoint::decode(&bytes).unknown_version, Some(CHANGED_FORMAT), "it was written later");
         assert_eq!(Checkpoint::decode(&page(&sample(), [None, None])).unknown_version, None);
     }
 

@@ -358,26 +358,37 @@ fn much_traffic_brings_flush_and_checkpoint_before_their_time() {
 }
 
 #[test]
-fn a_store_of_an_unknown_version_is_refused_by_name() {
+fn store_of_a_later_version_opens_with_its_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 10);
+    edit_checkpoint(dir.path(), |page| mark_page::set_version(page, 99));
+    assert!(tools::verify(&StoreReader::open(dir.path()).unwrap(), &mut |_| true).unwrap().is_sound());
+    let store = Store::open(config.clone()).unwrap();
+    assert!(store.recovery().had_mark);
+    store.append(&record("t", 0, &10u32.to_be_bytes())).unwrap();
+    store.shutdown().unwrap();
+    drop(store);
+    assert_eq!(numbers(&Store::open(config).unwrap()), (0..11).collect::<Vec<_>>());
+}
+
+#[test]
+fn store_in_a_changed_format_is_refused_and_the_way_to_convert_it_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
     closed_store(&config, 10);
     let checkpoint = dir.path().join("checkpoint");
-    edit_checkpoint(dir.path(), |page| {
-        for place in mark_page::places() {
-            page[place.start + mark_page::VERSION_AT] = 99;
-        }
-    });
+    edit_checkpoint(dir.path(), |page| mark_page::set_version(page, 199));
     let before = contents(dir.path());
     let error = Store::open(config.clone()).unwrap_err();
     assert!(
-        matches!(&error, StoreError::UnknownVersion { path, found: 99, .. } if *path == checkpoint),
+        matches!(&error, StoreError::UnknownVersion { path, found: 199, .. } if *path == checkpoint),
         "{error}"
     );
-    assert!(!error.is_damage() && error.hint().unwrap().contains("version of RocketPy"));
+    assert!(!error.is_damage() && error.hint().unwrap().contains("rocketpy store import"));
     let reader = StoreReader::open(dir.path()).unwrap();
     let read = tools::verify(&reader, &mut |_| true).unwrap_err().to_string();
-    assert!(read.contains("version 99"), "{read}");
+    assert!(read.contains("format 199"), "{read}");
     assert!(tools::repair(&reader, &mut |_| true).is_err(), "it would end the log at the first damage");
     assert_eq!(contents(dir.path()), before);
     RealDisk.remove_file(&checkpoint).unwrap();
