@@ -114,6 +114,7 @@ class Admin(Closing):
     trace = at_once(AdminCalls.trace, "Admin")
     brokers = at_once(AdminCalls.brokers, "Admin")
     broker_figures = at_once(AdminCalls.broker_figures, "Admin")
+    ping = at_once(AdminCalls.ping, "Admin")
     broker_config = at_once(AdminCalls.broker_config, "Admin")
     update_broker_config = at_once(AdminCalls.update_broker_config, "Admin")
     ha_status = at_once(AdminCalls.ha_status, "Admin")

@@ -17,6 +17,7 @@ from rocketpy.cli import (
     group,
     ha,
     message,
+    ping,
     produce,
     schedule,
     store,
@@ -104,6 +105,7 @@ def make_app() -> typer.Typer:
         app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
     app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
+    app.command("ping", rich_help_panel=CLIENTS)(guarded(ping.ping))
     groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
         ("topic", "Topics of a cluster.", CLIENTS): (
             ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),

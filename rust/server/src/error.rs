@@ -1,5 +1,6 @@
 //! Why a server could not start, run or stop in order.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +42,14 @@ pub enum ServerError {
         /// The configured path.
         path: PathBuf,
     },
+    /// The address of the HTTP server cannot be listened on.
+    #[error("cannot serve metrics at {addr}: {source}")]
+    Metrics {
+        /// The configured address.
+        addr: SocketAddr,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The system refused threads.
     #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
@@ -81,6 +90,10 @@ impl ServerError {
             Self::NotAReadyFile { .. } => {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
+            Self::Metrics { .. } => Some(
+                "set metricsPromExporterPort to a free port; each broker of a machine needs its own"
+                    .to_owned(),
+            ),
             Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
             Self::Failed(error) => error.hint(),
             Self::CutOff { .. } => Some(
@@ -95,7 +108,7 @@ impl ServerError {
         match self {
             Self::Broker(error) => error.retryable(),
             Self::NameServer(error) => error.retryable(),
-            Self::Threads(_) => true,
+            Self::Threads(_) | Self::Metrics { .. } => true,
             Self::ReadyFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
             Self::Config(_)

@@ -43,6 +43,7 @@ impl Raise for ServerError {
             ) => "ConfigError",
             Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
             | Self::NameServer(_)
+            | Self::Metrics { .. }
                 if is_address_in_use(self) =>
             {
                 "PortInUseError"
@@ -56,11 +57,14 @@ impl Raise for ServerError {
                 | BrokerError::DivergedMaster(_),
             )
             | Self::NameServer(_)
+            | Self::Metrics { .. }
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
         };
         let hint = match class {
-            "PortInUseError" if !matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. })) => {
+            "PortInUseError"
+                if !matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. }) =>
+            {
                 Some(port_in_use(self))
             }
             _ => self.hint(),

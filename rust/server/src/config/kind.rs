@@ -54,7 +54,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn of(kind: &'static str) -> Self {
+    pub(super) fn of(kind: &'static str) -> Self {
         Self { kind, unit: None, bounds: None, choices: Vec::new() }
     }
 }
