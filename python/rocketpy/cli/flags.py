@@ -43,7 +43,7 @@ READY_FILE = Flag(
     "--ready-file",
     Path,
     "PATH",
-    'File for {"pid", "name_server", "broker", "metrics"} as JSON, renamed into place once all servers accept connections.',
+    'File for {"pid", "name_server", "broker", "metrics"} as JSON, renamed into place once all servers accept.',
 )
 BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 selects a free one.", default=10911)
 NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 selects a free one.", default=9876)

@@ -63,7 +63,10 @@ impl Raise for ServerError {
         };
         let hint = match class {
             "PortInUseError"
-                if !matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. }) =>
+                if !matches!(
+                    self,
+                    Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. }
+                ) =>
             {
                 Some(port_in_use(self))
             }
