@@ -1,6 +1,7 @@
 """Metrics and health of a server, as Prometheus, an orchestrator and `rocketpy ping` read them."""
 
 import json
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -15,10 +16,10 @@ PROM = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0
 
 def get(address: str, path: str, accept: str = "*/*") -> tuple[int, str]:
     host, port = address.rsplit(":", 1)
-    connection = HTTPConnection(host, int(port), timeout=60)
-    connection.request("GET", path, headers={"Accept": accept})
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode()
+    with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+        connection.request("GET", path, headers={"Accept": accept})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 def test_metrics_are_valid_in_both_formats_and_name_what_was_sent(start, tmp_path: Path):
@@ -33,7 +34,7 @@ def test_metrics_are_valid_in_both_formats_and_name_what_was_sent(start, tmp_pat
         assert sample.name == "rocketmq_messages_in_total"
         assert (sample.labels["topic"], sample.value) == ("orders", 1)
         (connection,) = families["rocketmq_producer_connections"].samples
-        assert connection.labels["language"] == "python"
+        assert connection.labels["protocol_type"] == "remoting"
         plain = {family.name for family in plain_text(get(metrics, "/")[1])}
     assert plain >= {"rocketmq_messages_in", "rocketmq_rpc_latency_milliseconds", "target_info"}
 

@@ -127,6 +127,7 @@ mod tests {
         let broker = TestBroker::open(with_small_files);
         add_topic(&broker, TopicConfig::new("filler", 1)).await;
         broker.fill();
+        broker.fill(); // into the next file
         broker.poison();
         assert_eq!(ready(&broker).unwrap_err()[0].check, "store");
         assert!(alive(&broker, Duration::ZERO).is_ok(), "reads are served");
