@@ -50,6 +50,9 @@ pub enum ServerError {
         /// The cause.
         source: std::io::Error,
     },
+    /// Metrics are to be sent to a collector that is not named.
+    #[error("metricsExporterType is OTLP_GRPC and metricsGrpcExporterTarget is not set")]
+    NoCollector,
     /// The system refused threads.
     #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
@@ -90,6 +93,9 @@ impl ServerError {
             Self::NotAReadyFile { .. } => {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
+            Self::NoCollector => {
+                Some("set metricsGrpcExporterTarget to http://HOST:PORT of the collector".to_owned())
+            }
             Self::Metrics { .. } => Some(
                 "set metricsPromExporterPort to a free port; each broker of a machine needs its own"
                     .to_owned(),
@@ -114,6 +120,7 @@ impl ServerError {
             Self::Config(_)
             | Self::Host { .. }
             | Self::NoNameServer
+            | Self::NoCollector
             | Self::NotAReadyFile { .. }
             | Self::CutOff { .. } => false,
         }

@@ -160,7 +160,7 @@ impl Process {
             address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
         self.watched.clear("the broker is starting");
         self.monitor = Monitor::start(&config.exporter, &self.watched)?;
-        self.addresses.metrics = self.monitor.as_ref().map(Monitor::address);
+        self.addresses.metrics = self.monitor.as_ref().and_then(Monitor::address);
         config.broker.metrics.are_exported = self.monitor.is_some();
         config.broker.text = Arc::new(Keys::of(&config));
         let broker = Arc::new(Broker::start(config.broker.clone()).await?);

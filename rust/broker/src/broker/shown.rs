@@ -5,6 +5,11 @@ use crate::exposition::MetricSink;
 use crate::health::{self, FailedCheck};
 
 impl Broker {
+    /// When the broker started, in Unix milliseconds.
+    pub fn started_at_ms(&self) -> i64 {
+        self.desk.ground.started_at_ms()
+    }
+
     /// Whether clients should use the broker now: its store takes messages, a name server knows it, and a slave is close to its master.
     ///
     /// # Errors

@@ -29,7 +29,9 @@ impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Config(error) => return error.facts(),
-            Self::Host { .. } | Self::NoNameServer | Self::NotAReadyFile { .. } => "ConfigError",
+            Self::Host { .. } | Self::NoNameServer | Self::NoCollector | Self::NotAReadyFile { .. } => {
+                "ConfigError"
+            }
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
             Self::Broker(BrokerError::Cut(error)) => error.facts().class,

@@ -78,6 +78,7 @@ fn plausible<'a>(key: &str, kind: &str, default: &'a str) -> &'a str {
     match (default, shape, kind) {
         ("", Some("host:port" | "host:port;..."), _) => "10.0.0.1:9876",
         ("", Some("name:value,..."), _) => "region:north",
+        ("", Some("http://host:port"), _) => "http://otel:4317",
         ("", None, "boolean") => "false",
         ("", ..) => "x",
         (default, ..) => default,
@@ -120,7 +121,12 @@ fn every_key_of_apache_is_accepted_unless_it_requires_a_missing_feature() {
 #[test]
 fn an_enum_may_be_written_as_the_number_that_apache_reads() {
     let mut config = ServerConfig::default();
-    for (value, kind) in [("0", ExporterType::Disabled), ("2", ExporterType::Prometheus)] {
+    for (value, kind) in [
+        ("0", ExporterType::Disabled),
+        ("1", ExporterType::Otlp),
+        ("2", ExporterType::Prometheus),
+        ("3", ExporterType::Log),
+    ] {
         config.set("metricsExporterType", value).expect(value);
         assert_eq!(config.exporter.kind, kind);
     }

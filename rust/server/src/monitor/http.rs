@@ -1,7 +1,6 @@
 //! The HTTP server: few connections, small requests, short waits. A peer can hold no more than that.
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rocketpy_broker::FailedCheck;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{debug, warn};
@@ -37,11 +35,6 @@ const MAX_SCRAPES: usize = 4;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-
-/// Threads of the server: one for connections, and one that reads the metrics.
-pub(super) fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().thread_name("rocketpy-http").max_blocking_threads(1).enable_all().build()
-}
 
 struct Service {
     watched: Watched,

@@ -1,6 +1,5 @@
 //! Metrics as Prometheus text.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +9,9 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use rocketpy_broker::{AddSeries, Broker, Declared, Group, Kind, MetricSink, Sample};
+use rocketpy_broker::{AddSeries, Broker, Declared, Kind, MetricSink, Sample};
+
+use super::{labels, of_store};
 
 /// The format that a scraper reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,6 @@ impl Format {
     }
 }
 
-type Label = (Cow<'static, str>, Cow<'static, str>);
-
 /// Reads all metrics of a broker. May block.
 pub(super) fn text(broker: &Arc<Broker>, format: Format) -> String {
     let mut registry = Registry::default();
@@ -54,23 +53,6 @@ pub(super) fn text(broker: &Arc<Broker>, format: Format) -> String {
     // Writing to a text does not fail.
     debug_assert!(written.is_ok(), "metrics were written: {written:?}");
     out
-}
-
-/// Labels of every series.
-///
-/// # Source
-/// docs/reference/metrics.md 2.
-fn labels(broker: &Broker) -> Vec<Label> {
-    let config = broker.config();
-    let own = [
-        ("node_type", "broker"),
-        ("cluster", &config.cluster_name),
-        ("node_id", &config.broker_name),
-        ("otel_scope_name", "broker-meter"),
-    ];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let all = own.chain(config.metrics.labels.iter().cloned());
-    all.map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))).collect()
 }
 
 /// `target_info`, which Apache's exporter has too.
@@ -151,14 +133,10 @@ struct Labels<'a> {
     values: &'a [&'a str],
 }
 
-/// Labels of the series of the store.
-const OF_STORE: &[(&str, &str)] = &[("storage_type", "local"), ("storage_medium", "disk")];
-
 impl EncodeLabelSet for Labels<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
         let own = self.declared.labels.iter().copied().zip(self.values.iter().copied());
-        let of_store = if self.declared.group == Some(Group::MessageStore) { OF_STORE } else { &[] };
-        for label in own.chain(of_store.iter().copied()) {
+        for label in own.chain(of_store(self.declared).iter().copied()) {
             prometheus_client::encoding::EncodeLabel::encode(&label, encoder.encode_label())?;
         }
         Ok(())

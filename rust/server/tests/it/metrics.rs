@@ -6,6 +6,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use rocketpy_broker::{Declared, Kind, metrics_table};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
@@ -16,6 +23,7 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_server::config::ExporterType;
 use rocketpy_server::{Process, Role, ServerConfig};
+use tonic::codec::CompressionEncoding;
 
 use crate::support::{Caller, TIMEOUT, config, pull_as, send_with, wait_until};
 
@@ -385,4 +393,77 @@ fn hostile_requests_are_answered_or_cut_off_and_hold_up_nobody() {
     }
     assert_eq!(get(&metrics, "/livez").0, 200, "they lose their places");
     assert_eq!(slow[0].read(&mut [0; 1]).unwrap(), 0, "the connection is closed");
+}
+
+/// Keeps what a broker sends.
+struct Collector(std::sync::mpsc::Sender<(Option<String>, ExportMetricsServiceRequest)>);
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportMetricsServiceRequest>,
+    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
+        let key = request.metadata().get("api-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
+        self.0
+            .send((key, request.into_inner()))
+            .map_err(|_| tonic::Status::unavailable("the test is over"))?;
+        Ok(tonic::Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+#[test]
+fn metrics_are_sent_to_a_collector() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (sender, received) = std::sync::mpsc::channel();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let target = format!("http://{}", listener.local_addr().unwrap());
+    let service = MetricsServiceServer::new(Collector(sender)).accept_compressed(CompressionEncoding::Gzip);
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    runtime.spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+    let mut config = config(folder.path());
+    for (key, value) in [
+        ("metricsExporterType", "OTLP_GRPC"),
+        ("metricsGrpcExporterTarget", &target),
+        ("metricsGrpcExporterHeader", "api-key:secret"),
+        ("metricGrpcExporterIntervalInMills", "100"),
+        ("metricsExportBatchMaxDataPoints", "20"),
+    ] {
+        config.set(key, value).unwrap();
+    }
+    let server = Process::start(Role::Standalone, config).unwrap();
+    let caller = Caller::new();
+    caller.send(server.addresses().broker.as_ref().unwrap(), "orders", "x");
+    let (mut points, mut sizes) = (0, BTreeSet::new());
+    while points == 0 {
+        let (key, request) = received.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(key.as_deref(), Some("secret"));
+        let scope = &request.resource_metrics[0].scope_metrics[0];
+        assert_eq!(scope.scope.as_ref().unwrap().name, "broker-meter");
+        let mut size = 0;
+        for metric in &scope.metrics {
+            let found = match metric.data.as_ref().unwrap() {
+                Data::Sum(sum) => sum.data_points.len(),
+                Data::Gauge(gauge) => gauge.data_points.len(),
+                Data::Histogram(histogram) => histogram.data_points.len(),
+                other => panic!("{other:?}"),
+            };
+            size += found;
+            if metric.name == "rocketmq_messages_in_total" {
+                points += found;
+            }
+        }
+        sizes.insert(size);
+    }
+    assert_eq!(sizes.last(), Some(&20), "messages are divided");
+}
+
+#[test]
+fn exporter_without_a_collector_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.set("metricsExporterType", "OTLP_GRPC").unwrap();
+    let error = Process::start(Role::Standalone, config).unwrap_err();
+    assert!(error.to_string().contains("metricsGrpcExporterTarget"), "{error}");
 }
