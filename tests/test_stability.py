@@ -23,7 +23,8 @@ def tree(tmp_path):
         ROOT / "python/rocketpy", tmp_path / "python/rocketpy", ignore=shutil.ignore_patterns("*.so", "__py*")
     )
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs/configuration.md", tmp_path / "docs")
+    for page in ("configuration.md", "metrics.md"):
+        shutil.copy(ROOT / "docs" / page, tmp_path / "docs")
     return tmp_path
 
 

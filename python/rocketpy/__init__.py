@@ -67,8 +67,8 @@ _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin.admin": ("Admin",),
     "admin.cluster": (
-        "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag", "TopicBroker",
-        "TopicInfo"
+        "BrokerHealth", "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
+        "TopicBroker", "TopicInfo"
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),

@@ -105,7 +105,7 @@ def test_a_file_of_a_guide_is_read(command, tmp_path: Path):
 
 def test_each_error_of_a_file_has_a_line_and_a_hint(command, tmp_path: Path):
     file = tmp_path / "broker.conf"
-    file.write_text("authenticationEnabled=true\nmetricsExporterType=PROM\nlistenPrt=1\nabortFile=/elsewhere/abort\n")
+    file.write_text("authenticationEnabled=true\nmetricsInDelta=true\nlistenPrt=1\nabortFile=/elsewhere/abort\n")
     error = command("config", "show", "--config", str(file), code=2).stderr
     lines = error.splitlines()
     assert lines[0] == "error: 4 settings are invalid:"

@@ -197,7 +197,8 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 READ_ONLY = {
     "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "doctor",
-    "group describe", "group lag", "group list", "ha status", "message query", "schedule list", "status", "store diff",
+    "group describe", "group lag", "group list", "ha status", "message query", "ping", "schedule list", "status",
+    "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?P<values>[^|]*(?:\\\|[^|]*)*) \| (?P<default>[^|]*) \| ", re.MULTILINE)
+METRIC_ROW = re.compile(r"^\| `(?P<name>rocket\w+)` \| (?P<kind>\w+) \| (?P<labels>[^|]+) \| ", re.MULTILINE)
 METRIC = re.compile(r"rocketpy_[a-z0-9_]*[a-z0-9]")
 
 
@@ -82,12 +83,19 @@ def exit_codes(root: Path) -> list[str]:
 
 
 def metrics(root: Path) -> list[str]:
-    """Metrics that the package exports, from tables `NAME: (KIND, DESCRIPTION)` in its modules of Prometheus."""
+    """Metrics of clients and of the broker.
+
+    The clients' come from tables `NAME: (KIND, DESCRIPTION)` in the modules of Prometheus, the broker's from the page
+    that a test compares with its table.
+    """
+    page = (root / "docs/metrics.md").read_text()
+    of_broker = (f"{row['name']}: {row['kind']} {row['labels'].strip()}" for row in METRIC_ROW.finditer(page))
     sources = sorted((root / "python/rocketpy").rglob("prometheus*.py"))
     tables = (node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict))
-    return sorted(
+    of_clients = (
         f"{key.value}: {ast.literal_eval(value)[0]}"
         for table in tables
         for key, value in zip(table.keys, table.values, strict=True)
         if isinstance(key, ast.Constant) and METRIC.fullmatch(str(key.value)) and isinstance(value, ast.Tuple)
     )
+    return sorted([*of_clients, *of_broker])

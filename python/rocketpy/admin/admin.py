@@ -119,6 +119,7 @@ class Admin(Closing):
     topic_status = at_once(AdminCalls.topic_status, "Admin")
     waiting_retries = at_once(AdminCalls.waiting_retries, "Admin")
     broker_figures = at_once(AdminCalls.broker_figures, "Admin")
+    ping = at_once(AdminCalls.ping, "Admin")
     broker_config = at_once(AdminCalls.broker_config, "Admin")
     update_broker_config = at_once(AdminCalls.update_broker_config, "Admin")
     ha_status = at_once(AdminCalls.ha_status, "Admin")

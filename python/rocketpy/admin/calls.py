@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rocketpy.admin.cluster import BrokerHealth
 from rocketpy.admin.status_calls import StatusCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
@@ -501,6 +502,30 @@ class AdminCalls(StatusCalls):
             address: `host:port` of the broker; see `brokers`.
         """
         return await self._ask(self._native_admin().broker_figures, address)
+
+    async def ping(self, address: str) -> BrokerHealth:
+        """Health of one broker: the checks of its `/readyz` and `/livez`, over the protocol.
+
+        A broker of Apache reports only whether clients may write.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+
+        Raises:
+            ConnectionFailedError: The broker cannot be reached. A retry is safe.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.ping(server.broker)
+            BrokerHealth(ready=True, alive=True, problems=())
+        """
+        figures = await self.broker_figures(address)
+        problems = [text for key in ("notReady", "notAlive") for text in figures.get(key, "").splitlines()]
+        ready = figures.get("ready", figures.get("brokerActive")) == "true"
+        if not (ready or problems):
+            problems.append("draining: clients cannot write")
+        return BrokerHealth(ready, figures.get("alive", "true") == "true", tuple(problems))
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.

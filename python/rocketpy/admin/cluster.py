@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
 
 __all__ = [
+    "BrokerHealth",
     "BrokerInfo",
     "GroupInfo",
     "GroupMember",
@@ -118,6 +119,18 @@ class QueueLag:
     """Time at which the last consumed message was stored; None without one."""
     held: int
     """Number of messages in `lag` that live members have fetched and not committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHealth:
+    """Health of a broker, as it reports it."""
+
+    ready: bool
+    """Whether clients should use the broker now."""
+    alive: bool
+    """Whether the broker makes progress; otherwise a restart may help."""
+    problems: tuple[str, ...]
+    """Failing checks, each with its cause, such as `draining: brokerPermission is 4`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rocketpy.cli import (
     group,
     ha,
     message,
+    ping,
     produce,
     schedule,
     status,
@@ -109,6 +110,7 @@ def make_app() -> typer.Typer:
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
     app.command("status", rich_help_panel=CLIENTS)(guarded(status.status))
     app.command("top", rich_help_panel=CLIENTS)(guarded(top.top))
+    app.command("ping", rich_help_panel=CLIENTS)(guarded(ping.ping))
     groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
         ("topic", "Topics of a cluster.", CLIENTS): (
             ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),

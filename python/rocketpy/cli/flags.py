@@ -43,7 +43,7 @@ READY_FILE = Flag(
     "--ready-file",
     Path,
     "PATH",
-    'File for {"pid", "name_server", "broker"} as JSON, renamed into place once all servers accept connections.',
+    'File for {"pid", "name_server", "broker", "metrics"} as JSON, renamed into place once all servers accept.',
 )
 LOG_FLAGS = (
     Flag("--log-file", Path, "PATH", "File for log lines instead of standard error; SIGHUP opens it again."),

@@ -1,15 +1,18 @@
 //! Start, run and stop of a broker.
 
+mod shown;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{RealDisk, random_u64};
 use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::message_id::UniqueKeys;
-use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
+use rocketpy_remoting::{AnswerObserver, Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{AT_OPEN, Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -20,11 +23,13 @@ use crate::blocking::{aside, blocking, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
 use crate::desk::{Desk, Endpoints};
+use crate::exposition::Exposition;
 use crate::ground::{Ground, hot_bytes};
 use crate::ha::{
     BrokerRole, MasterSearch, Past, Peers, Replication, SlaveProgress, begin_life, where_to_begin,
 };
 use crate::members::Members;
+use crate::metrics::{Metric, RequestTimes};
 use crate::parts::{Foundation, Parts};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
@@ -61,6 +66,7 @@ pub struct Broker {
     /// On `port - 2`, when asked for and free.
     vip_server: Option<Server>,
     services: Services,
+    exposition: Exposition,
     /// Set once everything has stopped.
     stopped: OnceCell<()>,
     failed: watch::Receiver<Option<StoreError>>,
@@ -98,8 +104,19 @@ impl Broker {
         let (config, advertised) = (desk.ground.config(), desk.endpoints.advertised.address());
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
         drop(config);
-        let stopped = OnceCell::new();
-        Ok(Self { desk, registrar, server, vip_server, services, stopped, failed, local_addr, advertised })
+        let (stopped, exposition) = (OnceCell::new(), Exposition::new(desk.clone()));
+        Ok(Self {
+            desk,
+            registrar,
+            server,
+            vip_server,
+            services,
+            exposition,
+            stopped,
+            failed,
+            local_addr,
+            advertised,
+        })
     }
 
     /// The address that listens, with the real port.
@@ -179,6 +196,7 @@ impl Broker {
     }
 
     async fn stop(&self) {
+        self.desk.watched.is_stopping.store(true, Ordering::Release);
         let Desk { ground, acks, held, .. } = &*self.desk;
         self.services.stop_all(SERVICES_END).await;
         if let Some(registrar) = &self.registrar {
@@ -377,8 +395,10 @@ fn start_serving(
     let (listener, failed) = Listener::new(&desk);
     ground.store().add_listener(Arc::new(listener));
     let config = ground.config();
-    let server = address.serve(server_config(&config, config.listen), processor.clone())?;
-    let vip_server = bind_vip(&config, server.local_addr(), &processor);
+    let observer =
+        (config.metrics.are_exported && config.metrics.remoting).then(|| desk.watched.request_times.clone());
+    let server = address.serve(server_config(&config, config.listen, observer.clone()), processor.clone())?;
+    let vip_server = bind_vip(&config, server.local_addr(), &processor, observer);
     replication.follow_without_names(&config);
     Ok((desk, server, vip_server, failed))
 }
@@ -462,24 +482,34 @@ fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
     }
 }
 
-fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {
+fn server_config(
+    config: &BrokerConfig,
+    addr: SocketAddr,
+    observer: Option<Arc<RequestTimes>>,
+) -> ServerConfig {
     let own = || MemoryBudget::new(config.max_peer_bytes);
     ServerConfig {
         memory: config.memory.clone().unwrap_or_else(own),
         max_frame_bytes: config.max_frame_bytes,
         max_connections: config.max_connections,
         idle_timeout: config.idle_timeout,
+        observer: observer.map(|times| times as Arc<dyn AnswerObserver>),
         ..ServerConfig::new(addr)
     }
 }
 
-fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Processor>) -> Option<Server> {
+fn bind_vip(
+    config: &BrokerConfig,
+    local_addr: SocketAddr,
+    processor: &Arc<Processor>,
+    observer: Option<Arc<RequestTimes>>,
+) -> Option<Server> {
     // Apache's slaves ask for topics there.
     if !config.vip_channel && !config.replication.serves_slaves() {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
-    match Server::bind(server_config(config, addr), processor.clone()) {
+    match Server::bind(server_config(config, addr, observer), processor.clone()) {
         Ok(server) => Some(server),
         Err(error) => {
             warn!(%addr, %error, "second port (VIP channel) not served");
@@ -543,6 +573,11 @@ impl Listener {
 impl StoreListener for Listener {
     fn flushed(&self, offset: PhysicalOffset) {
         self.desk.acks.flushed(offset);
+    }
+
+    fn flush_took(&self, took: Duration) {
+        let took_ms = took.as_secs_f64() * 1000.0;
+        self.desk.ground.metrics().observe(Metric::FlushLatency, &[], took_ms);
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {

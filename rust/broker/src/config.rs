@@ -10,6 +10,7 @@ use rocketpy_remoting::MemoryBudget;
 use rocketpy_store::{DelayLevels, StoreConfig};
 
 use crate::ha::ReplicationConfig;
+use crate::metrics::MetricsConfig;
 
 /// The port of a broker, as with Apache.
 pub const DEFAULT_PORT: u16 = port::BROKER;
@@ -219,6 +220,8 @@ pub struct BrokerConfig {
     pub max_connections: usize,
     /// `serverChannelMaxIdleTimeSeconds`, default 120 s.
     pub idle_timeout: Duration,
+    /// Which metrics are shown, and how.
+    pub metrics: MetricsConfig,
     /// Writes what GET_BROKER_CONFIG answers; default nothing.
     pub text: Arc<dyn ConfigText>,
 }
@@ -279,6 +282,7 @@ impl Default for BrokerConfig {
             max_frame_bytes: 16 << 20,
             max_connections: 65_536,
             idle_timeout: Duration::from_secs(120),
+            metrics: MetricsConfig::default(),
             text: Arc::new(NoText),
         }
     }

@@ -1,6 +1,7 @@
 //! Dependencies of the request processors.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::advertised::Advertised;
 use crate::delay::Delays;
@@ -9,6 +10,7 @@ use crate::ground::Ground;
 use crate::ha::Peers;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::members::Members;
+use crate::metrics::RequestTimes;
 use crate::operation::pull::Pulls;
 use crate::parts::Parts;
 use crate::process::rooms::Rooms;
@@ -36,6 +38,16 @@ pub(crate) struct Desk {
     pub(crate) reads: Reads,
     pub(crate) rooms: Rooms,
     pub(crate) endpoints: Endpoints,
+    pub(crate) watched: Watched,
+}
+
+/// What only metrics and health look at.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) registrar: Option<Arc<Registrar>>,
+    pub(crate) request_times: Arc<RequestTimes>,
+    /// Set when the broker begins to stop.
+    pub(crate) is_stopping: AtomicBool,
 }
 
 /// Reads that wait for the disk.
@@ -78,7 +90,7 @@ impl Desk {
             ground: ground.clone(),
             members: members.clone(),
             intake: intake.clone(),
-            acks: Arc::new(Acks::new(ground.clone(), slaves.clone(), registrar, held_sends)),
+            acks: Arc::new(Acks::new(ground.clone(), slaves.clone(), registrar.clone(), held_sends)),
             delays: delays.clone(),
             timers: timers.clone(),
             transactions: transactions.clone(),
@@ -93,6 +105,7 @@ impl Desk {
             },
             rooms: Rooms::default(),
             endpoints,
+            watched: Watched { registrar, ..Watched::default() },
         }
     }
 }

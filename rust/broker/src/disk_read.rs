@@ -101,7 +101,6 @@ impl DiskReads {
     }
 
     /// How many were let in and are not done.
-    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.taken()
     }

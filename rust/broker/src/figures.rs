@@ -1,6 +1,7 @@
 //! The values of all metrics at one moment: counters and rates from the registry ([`crate::metrics`]), gauges from the parts.
 //!
-//! Who shows them decides how. GET_BROKER_RUNTIME_INFO writes them under Apache's keys ([`crate::process`]).
+//! Who shows them decides how. GET_BROKER_RUNTIME_INFO writes them under Apache's keys ([`crate::process`]), an exporter under the names of the
+//! table, beside the metrics with labels ([`crate::exposition`]).
 
 use std::path::Path;
 use std::time::Instant;
@@ -43,7 +44,12 @@ impl Value {
     fn fits(self, unit: Unit) -> bool {
         match unit {
             Unit::Flag => matches!(self, Self::Flag(_)),
-            Unit::Messages | Unit::Requests | Unit::Connections | Unit::Seconds => {
+            Unit::Items
+            | Unit::Messages
+            | Unit::Requests
+            | Unit::Connections
+            | Unit::Milliseconds
+            | Unit::Seconds => {
                 matches!(self, Self::Count(_))
             }
             Unit::Bytes => matches!(self, Self::Count(_) | Self::Real(_)),
@@ -148,10 +154,6 @@ impl Figures {
                 self.add_labelled(*metric, Value::Real(rate), vec![format!("{}s", window.as_secs())]);
             }
         }
-        metrics.minute().groups(|group, topic, messages| {
-            let labels = vec![group.to_owned(), topic.to_owned()];
-            self.add_labelled(Metric::GroupMessagesOut, Value::Count(messages), labels);
-        });
     }
 
     fn add_log(&mut self, store: &Store) {
@@ -193,28 +195,24 @@ mod tests {
     use crate::testing::TestBroker;
 
     #[tokio::test]
-    async fn every_metric_is_read_once_for_each_of_its_labels() {
+    async fn every_metric_without_labels_is_read_once() {
         let broker = TestBroker::open(|_| {});
-        broker.ground.metrics().minute().got("g", "orders", 5);
         let gauges = Gauges { held_pulls: 3, timers_waiting: 4 };
         let figures = Figures::of(&broker.ground, gauges, Instant::now());
         for (index, figure) in figures.0.iter().enumerate() {
             let same = |other: &Figure| other.metric == figure.metric && other.labels == figure.labels;
             assert!(!figures.0[..index].iter().any(same), "twice: {figure:?}");
         }
-        let read = |metric: &&Metric| figures.all(**metric).next().is_none();
-        let unread: Vec<_> = Metric::ALL.iter().filter(read).collect();
-        let of_memory = [Metric::PeerMemory, Metric::PeerMemoryLimit, OF_BUDGET];
-        let absent: Vec<_> = of_memory.iter().chain(&[Metric::EarliestMessageAt]).collect();
-        assert_eq!(unread, absent, "the broker has no budget, and its store is empty");
+        let is_inner = |metric: &&Metric| metric.declared().group.is_none();
+        let unread =
+            Metric::ALL.iter().filter(is_inner).filter(|metric| figures.all(**metric).next().is_none());
+        assert_eq!(unread.collect::<Vec<_>>(), [&Metric::EarliestMessageAt], "the store is empty");
         assert_eq!(figures.all(Metric::MessagesInRate).count(), 3);
-        let label = Some(("topic", "orders"));
-        assert_eq!(figures.get(Metric::GroupMessagesOut, label), Some(Value::Count(5)));
         assert_eq!(figures.get(Metric::HeldPulls, None), Some(Value::Count(3)));
     }
 
     #[test]
-    #[should_panic(expected = "value of metric uptime has its unit")]
+    #[should_panic(expected = "value of metric rocketpy_broker_uptime_seconds has its unit")]
     fn value_of_another_unit_is_not_a_figure() {
         Figures::default().add(Metric::Uptime, Value::Real(1.0));
     }

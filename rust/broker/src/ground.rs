@@ -247,8 +247,9 @@ impl<D: Disk> Ground<D> {
     pub(crate) fn sample(&self, now: Instant) {
         self.observe_clock();
         let (_, topics) = self.topics.all();
-        let ends = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
+        let ends = topics.iter().map(|(name, topic)| (name.clone(), self.messages_of(topic)));
         self.metrics.sample(now, now_ms(), ends);
+        self.metrics.retain(|topic| topics.contains_key(topic), |group| self.groups.contains(group));
     }
 
     pub(crate) fn next_unique_key(&self) -> String {

@@ -128,6 +128,11 @@ impl HeldSends {
         Self { mark, waiting, reached, begun: Notify::new(), slaves }
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.with(|waiting| waiting.sends.len())
+    }
+
     pub(crate) fn mark(&self) -> Mark {
         self.mark
     }

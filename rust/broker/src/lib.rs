@@ -24,10 +24,12 @@ mod delay;
 mod desk;
 mod disk_read;
 mod error;
+mod exposition;
 mod expression;
 mod figures;
 mod ground;
 mod ha;
+mod health;
 mod held_request;
 mod held_send;
 mod held_state;
@@ -63,9 +65,12 @@ pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, Se
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::{BrokerError, DivergedMaster};
+pub use exposition::{AddSeries, MetricSink, Sample};
 pub use ha::{BrokerRole, ReplicationConfig};
 #[cfg(feature = "sim")]
 pub use ha::{Refused, SteppedLink, SteppedReplica};
+pub use health::FailedCheck;
+pub use metrics::{Declared, Group, Kind, MetricsConfig, Unit, metrics_table};
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{

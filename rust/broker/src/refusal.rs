@@ -1,5 +1,7 @@
 //! Why a request is refused, and the answer that says so.
 
+mod reason;
+
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -411,6 +413,7 @@ impl Refusal {
             Some(hint) => Response::status(self.code(), format!("{self}; {hint}")),
             None => Response::status(self.code(), self.to_string()),
         };
+        response.refused_for = Some(self.reason());
         if self.is_transaction_over() {
             response.command.ext.push(key::TRANSACTION_OVER, "true");
         }

@@ -98,7 +98,6 @@ impl Shares {
     }
 
     /// How many places are taken.
-    #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
         self.state.lock().taken
     }

@@ -9,6 +9,7 @@ use crate::budget::MemoryBudget;
 use crate::connection::Limits;
 use crate::handler::RequestCheck;
 use crate::hook::RequestHook;
+use crate::observer::AnswerObserver;
 
 /// Largest frame that is read or written, with its length field.
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -39,6 +40,8 @@ pub struct ServerConfig {
     pub memory: Arc<MemoryBudget>,
     /// Sees every request before the handler and may refuse it. Default `None`: all are admitted.
     pub check: Option<Arc<dyn RequestCheck>>,
+    /// Takes notice of each answer. Default `None`: requests are not timed.
+    pub observer: Option<Arc<dyn AnswerObserver>>,
 }
 
 impl ServerConfig {
@@ -54,6 +57,7 @@ impl ServerConfig {
             stall_timeout: STALL_TIMEOUT,
             memory: MemoryBudget::new(MemoryBudget::DEFAULT_BYTES),
             check: None,
+            observer: None,
         }
     }
 
@@ -68,6 +72,7 @@ impl ServerConfig {
             stall_timeout: self.stall_timeout,
             retires_when_silent: false,
             memory: Some(Arc::clone(&self.memory)),
+            observer: self.observer.clone(),
         }
     }
 }
@@ -123,6 +128,7 @@ impl ClientConfig {
             stall_timeout: self.stall_timeout,
             retires_when_silent: true,
             memory: None,
+            observer: None,
         }
     }
 }

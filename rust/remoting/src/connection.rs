@@ -16,6 +16,7 @@ use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
 use crate::error::CallError;
 use crate::helper::reads_here;
 use crate::hook::RequestHook;
+use crate::observer::AnswerObserver;
 use crate::outbox::{Outbox, PushError};
 use crate::response::Response;
 
@@ -33,6 +34,8 @@ pub(crate) struct Limits {
     pub(crate) retires_when_silent: bool,
     /// `None`: memory is not counted, as on the client's side.
     pub(crate) memory: Option<Arc<MemoryBudget>>,
+    /// Takes notice of each answer to the peer.
+    pub(crate) observer: Option<Arc<dyn AnswerObserver>>,
 }
 
 /// Unanswered requests count as memory in steps of this many, beyond the first step.
@@ -313,11 +316,13 @@ impl Connection {
         })
     }
 
-    /// Queues an answer. One that cannot be framed is replaced by SYSTEM_ERROR, so that the peer does not wait for it.
-    pub(crate) fn push_response(&self, request_code: i32, response: Response) {
-        let Response { command, body, mapped_bytes } = response;
+    /// Queues an answer; false where the connection has ended. One that cannot be framed is replaced by SYSTEM_ERROR, so that the peer does
+    /// not wait for it.
+    pub(crate) fn push_response(&self, request_code: i32, response: Response) -> bool {
+        let Response { command, body, mapped_bytes, .. } = response;
         let reason = match self.outbox.push(&command, body, mapped_bytes) {
-            Ok(()) | Err(PushError::Closed) => return,
+            Ok(()) => return true,
+            Err(PushError::Closed) => return false,
             Err(PushError::TooLarge { size_bytes }) => {
                 format!(
                     "the answer has {size_bytes} bytes, more than the frame limit of {}",
@@ -331,7 +336,7 @@ impl Connection {
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
         // The replacement is small and plain; only a closed connection refuses it.
-        drop(self.outbox.push(&replacement, Vec::<Bytes>::new(), 0));
+        self.outbox.push(&replacement, Vec::<Bytes>::new(), 0).is_ok()
     }
 
     pub(crate) fn request_begun(&self) {
@@ -424,6 +429,10 @@ impl Connection {
 
     pub(crate) fn calls(&self) -> &Calls {
         &self.calls
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn AnswerObserver>> {
+        self.limits.observer.as_ref()
     }
 
     pub(crate) fn limits(&self) -> &Limits {

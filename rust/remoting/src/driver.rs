@@ -424,7 +424,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         self.connection.note_serialize(command.serialize);
         self.connection.request_begun();
         let version = command.version;
-        let reply = Reply::new(Arc::clone(&self.connection), &command);
+        let reply = Reply::new(Arc::clone(&self.connection), &command, self.active_at.into_std());
         if phase == Phase::Open {
             self.handle(command, reply);
         } else if version > GO_AWAY_ABOVE_VERSION {

@@ -1,11 +1,13 @@
 //! The seam to the layers above: a [`Handler`] takes requests, a [`Reply`] answers one.
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tracing::debug;
 
 use crate::connection::Connection;
+use crate::observer::{Answered, Outcome};
 use crate::response::Response;
 
 /// Takes the requests of a connection.
@@ -74,10 +76,13 @@ pub struct Reply {
     serialize: SerializeType,
     oneway: bool,
     answered: bool,
+    was_held: bool,
+    /// When the request was read.
+    read_at: Instant,
 }
 
 impl Reply {
-    pub(crate) fn new(connection: Arc<Connection>, request: &Command) -> Self {
+    pub(crate) fn new(connection: Arc<Connection>, request: &Command, read_at: Instant) -> Self {
         Self {
             connection,
             opaque: request.opaque,
@@ -85,12 +90,19 @@ impl Reply {
             serialize: request.serialize,
             oneway: request.is_oneway(),
             answered: false,
+            was_held: false,
+            read_at,
         }
+    }
+
+    /// Notes that the request waits for a message or for dispatch, for an [`AnswerObserver`].
+    pub fn note_held(&mut self) {
+        self.was_held = true;
     }
 
     /// Answers; the response leaves with whatever else is ready for this connection.
     pub fn send(mut self, response: impl Into<Response>) {
-        self.answer(response.into());
+        self.answer(response.into(), Outcome::Sent);
     }
 
     /// Leaves the request without an answer, as the protocol wants it in a few cases.
@@ -107,14 +119,24 @@ impl Reply {
         &self.connection
     }
 
-    fn answer(&mut self, mut response: Response) {
+    fn answer(&mut self, mut response: Response, mut outcome: Outcome) {
         self.answered = true;
-        if !self.oneway {
+        let (code, refused_for) = (response.command.code, response.refused_for);
+        if self.oneway {
+            outcome = Outcome::OneWay;
+        } else {
             let command = &mut response.command;
             command.opaque = self.opaque;
             command.serialize = self.serialize;
             command.flag |= flag::RESPONSE;
-            self.connection.push_response(self.code, response);
+            if !self.connection.push_response(self.code, response) {
+                outcome = Outcome::Closed;
+            }
+        }
+        if let Some(observer) = self.connection.observer() {
+            let (was_held, took) = (self.was_held, self.read_at.elapsed());
+            let (request, response) = (self.code, code);
+            observer.answered(&Answered { request, response, was_held, outcome, took, refused_for });
         }
     }
 }
@@ -124,7 +146,7 @@ impl Drop for Reply {
         if !self.answered && !self.oneway {
             debug!(peer = %self.connection.peer(), code = self.code, "request handler gave no response");
             let remark = "the handler gave up the request";
-            self.answer(Response::status(code::response::SYSTEM_ERROR, remark));
+            self.answer(Response::status(code::response::SYSTEM_ERROR, remark), Outcome::Failed);
         }
         self.connection.request_done();
     }

@@ -12,6 +12,8 @@ pub struct Response {
     pub body: Vec<Bytes>,
     /// Bytes of the slices that are parts of mapped files: they cost no memory of their own while they wait to be written. Default 0.
     pub mapped_bytes: usize,
+    /// Why the request was refused, as an [`AnswerObserver`](crate::AnswerObserver) counts it: one of few words. Not written.
+    pub refused_for: Option<&'static str>,
 }
 
 impl Response {
@@ -47,6 +49,6 @@ impl Response {
 
 impl From<Command> for Response {
     fn from(command: Command) -> Self {
-        Self { command, body: Vec::new(), mapped_bytes: 0 }
+        Self { command, body: Vec::new(), mapped_bytes: 0, refused_for: None }
     }
 }

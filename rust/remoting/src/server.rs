@@ -3,7 +3,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_protocol::SerializeType;
@@ -20,6 +21,8 @@ use crate::handler::{Handler, Service};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
+/// Maximum wait for a connection before the accepting task shows that it runs.
+const ACCEPT_TURN: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: most often the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -35,6 +38,9 @@ pub struct Server {
 }
 
 struct Shared {
+    /// When the accepting task ran last, in milliseconds since `began`.
+    seen_at_ms: AtomicU64,
+    began: Instant,
     config: ServerConfig,
     handler: Arc<dyn Handler>,
     open: Mutex<Open>,
@@ -71,7 +77,9 @@ impl Server {
         config: ServerConfig,
         handler: Arc<dyn Handler>,
     ) -> Self {
-        let shared = Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
+        let (seen_at_ms, began) = (AtomicU64::new(0), Instant::now());
+        let (open, emptied) = (Mutex::default(), Notify::new());
+        let shared = Arc::new(Shared { seen_at_ms, began, config, handler, open, emptied });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         info!(%local_addr, "remoting server listening");
         Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) }
@@ -80,6 +88,12 @@ impl Server {
     /// The address it listens on, with its real port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Time since the task that accepts connections ran last. It runs at least once in a few seconds, also when nobody connects.
+    pub fn accept_silence(&self) -> Duration {
+        let seen_at = Duration::from_millis(self.shared.seen_at_ms.load(Ordering::Relaxed));
+        self.shared.began.elapsed().saturating_sub(seen_at)
     }
 
     pub fn connections(&self) -> Vec<Arc<Connection>> {
@@ -208,7 +222,11 @@ fn bind(addr: SocketAddr) -> io::Result<TcpSocket> {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        match listener.accept().await {
+        let now_ms = shared.began.elapsed().as_millis();
+        shared.seen_at_ms.store(u64::try_from(now_ms).unwrap_or(u64::MAX), Ordering::Relaxed);
+        // Nothing is lost when the time is up: the connection is accepted by the next turn.
+        let Ok(accepted) = tokio::time::timeout(ACCEPT_TURN, listener.accept()).await else { continue };
+        match accepted {
             Ok((stream, peer)) => {
                 // A socket for both versions shows IPv4 clients as IPv6 addresses; stored records must show IPv4.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());

@@ -1,5 +1,6 @@
 //! Why a server could not start, run or stop in order.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +45,17 @@ pub enum ServerError {
         /// The configured path.
         path: PathBuf,
     },
+    /// The address of the HTTP server cannot be listened on.
+    #[error("cannot serve metrics at {addr}: {source}")]
+    Metrics {
+        /// The configured address.
+        addr: SocketAddr,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Metrics are to be sent to a collector that is not named.
+    #[error("metricsExporterType is OTLP_GRPC and metricsGrpcExporterTarget is not set")]
+    NoCollector,
     /// The system refused threads.
     #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
@@ -84,6 +96,13 @@ impl ServerError {
             Self::NotAReadyFile { .. } => {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
+            Self::NoCollector => {
+                Some("set metricsGrpcExporterTarget to http://HOST:PORT of the collector".to_owned())
+            }
+            Self::Metrics { .. } => Some(
+                "set metricsPromExporterPort to a free port; each broker of a machine needs its own"
+                    .to_owned(),
+            ),
             Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
             Self::Failed(error) => error.hint(),
             Self::CutOff { .. } => Some(
@@ -98,12 +117,13 @@ impl ServerError {
         match self {
             Self::Broker(error) => error.retryable(),
             Self::NameServer(error) => error.retryable(),
-            Self::Threads(_) => true,
+            Self::Threads(_) | Self::Metrics { .. } => true,
             Self::ReadyFile(error) | Self::LogFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
             Self::Config(_)
             | Self::Host { .. }
             | Self::NoNameServer
+            | Self::NoCollector
             | Self::NotAReadyFile { .. }
             | Self::CutOff { .. } => false,
         }

@@ -6,6 +6,7 @@ mod error;
 mod limits;
 mod log_files;
 mod logging;
+mod monitor;
 mod process;
 mod ready_file;
 

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 use tracing::{debug, error, info, warn};
 
 use crate::config::{Keys, NAME_SERVERS, Origin};
+use crate::monitor::{Monitor, Watched};
 use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
@@ -39,6 +40,8 @@ pub struct Addresses {
     pub name_server: Option<String>,
     /// The broker, when this process has one.
     pub broker: Option<String>,
+    /// The HTTP server for metrics and health, when this process has one.
+    pub metrics: Option<String>,
 }
 
 /// Which parts a process has.
@@ -83,6 +86,10 @@ pub struct Process {
     is_cut_off: AtomicBool,
     /// Set once the broker has stopped by itself.
     failure: Failure,
+    /// The broker as [`Monitor`] shows it.
+    watched: Watched,
+    /// Ends last: it answers while the process stops.
+    monitor: Option<Monitor>,
 }
 
 /// The broker that runs; `None` before its start and after its stop.
@@ -125,6 +132,8 @@ impl Process {
             ready_file: None,
             is_cut_off: AtomicBool::new(false),
             failure: Arc::default(),
+            watched: Watched::default(),
+            monitor: None,
             runtime: Mutex::new(None),
         };
         let started = runtime.block_on(process.start_parts(role, config));
@@ -150,12 +159,18 @@ impl Process {
         }
         config.broker.listen =
             address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
+        self.watched.clear("the broker is starting");
+        self.monitor = Monitor::start(&config.exporter, &self.watched)?;
+        self.addresses.metrics = self.monitor.as_ref().and_then(Monitor::address);
+        config.broker.metrics.are_exported = self.monitor.is_some();
         config.broker.text = Arc::new(Keys::of(&config));
         let broker = Arc::new(Broker::start(config.broker.clone()).await?);
+        self.watched.set(&broker);
         self.take_ready_file(config.ready_file.take())?;
         self.addresses.broker = Some(broker.advertised().to_owned());
         *self.broker.lock().await = Some(broker.clone());
-        tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, self.failure.clone()));
+        let outcome = Outcome { failure: self.failure.clone(), watched: self.watched.clone() };
+        tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, outcome));
         if !broker.registered(REGISTER_WAIT).await {
             warn!("broker is not registered at every name server yet, clients cannot find it there");
         }
@@ -271,6 +286,7 @@ impl Process {
         // Nothing starts it again: `supervise` finds no broker.
         if let Some(broker) = self.broker.lock().await.take() {
             broker.shutdown().await;
+            self.watched.clear("the broker has stopped");
         }
         if let Some(name_server) = &self.name_server {
             name_server.shutdown().await;
@@ -284,8 +300,15 @@ impl Drop for Process {
     }
 }
 
+/// Where [`supervise`] shows what becomes of the broker.
+struct Outcome {
+    failure: Failure,
+    watched: Watched,
+}
+
 /// Looks after the broker: changes its role when a command wants it, reports a failed flush, and under `Stop` stops it then and records why.
-async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: ServerConfig, failure: Failure) {
+async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: ServerConfig, outcome: Outcome) {
+    let Outcome { failure, watched } = outcome;
     loop {
         let order = tokio::select! {
             failed = broker.failed() => {
@@ -302,8 +325,10 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
         let mut held = running.lock().await;
         let Some(former) = held.take() else { return }; // the process stops
         drop(broker);
+        watched.clear("the broker changes its role");
         match change_role(former, &mut config, &order).await {
             Ok(started) => {
+                watched.set(&started);
                 *held = Some(started.clone());
                 broker = started;
             }

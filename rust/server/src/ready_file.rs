@@ -15,6 +15,8 @@ struct Ready {
     pid: u32,
     name_server: Option<String>,
     broker: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
 }
 
 /// Removes the file of a process that has ended. The file of a running process stays.
@@ -42,8 +44,9 @@ pub(crate) fn remove_stale(path: &Path) -> Result<(), ServerError> {
 ///
 /// # Errors
 /// The folder is missing, or not writable.
-pub(crate) fn write(path: &Path, Addresses { name_server, broker }: &Addresses) -> Result<(), ServerError> {
-    let ready = Ready { pid: std::process::id(), name_server: name_server.clone(), broker: broker.clone() };
+pub(crate) fn write(path: &Path, addresses: &Addresses) -> Result<(), ServerError> {
+    let Addresses { name_server, broker, metrics } = addresses.clone();
+    let ready = Ready { pid: std::process::id(), name_server, broker, metrics };
     let mut json = serde_json::to_vec(&ready).unwrap_or_default();
     json.push(b'\n');
     RealDisk.replace(path, &json).map_err(ServerError::ReadyFile)

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -30,6 +31,8 @@ pub struct Arrival {
 pub trait StoreListener: Send + Sync {
     /// The log is durable before this offset. Offsets only grow.
     fn flushed(&self, _offset: PhysicalOffset) {}
+    /// A flush has ended. Comes on the thread that flushed.
+    fn flush_took(&self, _took: Duration) {}
     /// Queue entries became readable; in log order, many at once under load.
     fn arrived(&self, _arrivals: &[Arrival]) {}
     /// Consume queues and index cover the log before this offset. Offsets only grow. Comes after [`Self::arrived`].
@@ -69,6 +72,10 @@ impl Listeners {
 
     pub(crate) fn flushed(&self, offset: PhysicalOffset) {
         self.all().iter().for_each(|listener| listener.flushed(offset));
+    }
+
+    pub(crate) fn flush_took(&self, took: Duration) {
+        self.all().iter().for_each(|listener| listener.flush_took(took));
     }
 
     pub(crate) fn arrived(&self, arrivals: &[Arrival]) {

@@ -145,6 +145,11 @@ impl Replication {
         }
     }
 
+    /// Whether a slave is connected to its master and gets its log.
+    pub(crate) fn is_following(&self) -> bool {
+        self.slave.as_ref().is_some_and(|slave| slave.is_following())
+    }
+
     /// Whether a slave left its master a moment ago, and knows no other.
     pub(crate) fn has_left_master(&self) -> bool {
         self.slave.as_ref().is_some_and(|slave| slave.has_left_master())

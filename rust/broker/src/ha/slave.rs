@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ struct Following<D: Disk> {
     /// Notified when the master's address changes, and at the stop.
     changed: Condvar,
     began: Instant,
+    /// Whether bytes have come on the connection that is there.
+    is_following: AtomicBool,
 }
 
 /// Identity and settings of a slave.
@@ -163,6 +166,7 @@ impl<D: Disk> Slaving<D> {
             state: Mutex::default(),
             changed: Condvar::new(),
             began: Instant::now(),
+            is_following: AtomicBool::new(false),
         });
         let owner = shared.clone();
         let thread = Builder::new().name("rocketpy-ha".to_owned()).spawn(move || owner.run())?;
@@ -218,6 +222,11 @@ impl<D: Disk> Slaving<D> {
         self.shared.own.role.set_log(OwnLog::Unchecked);
     }
 
+    /// Whether it is connected to its master and gets its log.
+    pub(crate) fn is_following(&self) -> bool {
+        self.shared.is_following.load(Ordering::Acquire)
+    }
+
     /// Whether it left its master a moment ago, and knows no other.
     pub(crate) fn has_left_master(&self) -> bool {
         self.shared.state.lock().left.as_ref().is_some_and(|(_, until)| Instant::now() < *until)
@@ -265,7 +274,9 @@ impl<D: Disk> Following<D> {
                 state.master.clone().expect("the wait is over")
             };
             let mut has_heard = false;
-            let end = match self.follow(&master, &mut has_heard) {
+            let followed = self.follow(&master, &mut has_heard);
+            self.is_following.store(false, Ordering::Release);
+            let end = match followed {
                 Ok(never) => match never {},
                 Err(End::Stop) => return,
                 Err(_) if self.is_stopping() => return, // which ends the connection
@@ -358,6 +369,7 @@ impl<D: Disk> Following<D> {
                                 self.past.regained();
                             }
                             if !std::mem::replace(has_heard, true) {
+                                self.is_following.store(true, Ordering::Release);
                                 *self.own.not_followed.lock() = None;
                                 self.own.role.set_log(OwnLog::Followed);
                                 info!(master, end = %follow.end(), "replication from the master started");

@@ -11,11 +11,14 @@ use super::Metric;
 
 /// Whole spans between two ticks that are kept: a minute, with a tick every ten seconds.
 const SPANS: usize = 6;
+/// Pairs of group and topic beyond which idle ones are forgotten.
+const MAX_PAIRS: usize = 100_000;
 
 /// Message rates of topics and groups in the last minute.
 ///
 /// Puts are not counted one by one: a topic's queues tell by their ends. What a group took is the counter [`Metric::GroupMessagesOut`].
-/// An entry that was idle for a minute is forgotten, and counts from 0 again.
+/// A topic that was idle for a minute is forgotten. The counters of a group stay until the group or the topic is gone, unless there are too
+/// many: then those that were idle for a minute go, and count from 0 again.
 #[doc(alias("StatsItemSet", "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"))]
 #[derive(Debug, Default)]
 pub(crate) struct MinuteRates {
@@ -36,9 +39,17 @@ struct Puts {
 #[derive(Debug, Default)]
 struct Gets {
     total: AtomicU64,
+    bytes: AtomicU64,
     /// The total at the last tick.
     before: u64,
     spans: VecDeque<u64>,
+}
+
+impl Gets {
+    fn add(&self, messages: u64, bytes: u64) {
+        self.total.fetch_add(messages, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 fn push(spans: &mut VecDeque<u64>, count: u64) {
@@ -54,16 +65,14 @@ fn is_idle(spans: &VecDeque<u64>) -> bool {
 
 impl MinuteRates {
     /// Counts messages that a pull gave to a group.
-    pub(crate) fn got(&self, group: &str, topic: &str, messages: u64) {
+    pub(crate) fn got(&self, group: &str, topic: &str, messages: u64, bytes: u64) {
         let gets = self.gets.read();
         if let Some(gets) = gets.get(group).and_then(|topics| topics.get(topic)) {
-            gets.total.fetch_add(messages, Ordering::Relaxed);
-            return;
+            return gets.add(messages, bytes);
         }
         drop(gets);
         let mut gets = self.gets.write();
-        let gets = gets.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default();
-        gets.total.fetch_add(messages, Ordering::Relaxed);
+        gets.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default().add(messages, bytes);
     }
 
     /// Begins a span. `totals` are the sums of the ends of each topic's queues.
@@ -90,14 +99,26 @@ impl MinuteRates {
             puts.insert(topic, put);
         }
         drop(puts);
-        self.gets.write().retain(|_, topics| {
+        let mut gets = self.gets.write();
+        let are_too_many = gets.values().map(HashMap::len).sum::<usize>() > MAX_PAIRS;
+        gets.retain(|_, topics| {
             topics.retain(|_, gets| {
                 let total = *gets.total.get_mut();
                 let before = std::mem::replace(&mut gets.before, total);
                 assert!(before <= total, "counts of pulled messages only grow: {total} after {before}");
                 push(&mut gets.spans, total - before);
-                !is_idle(&gets.spans)
+                !are_too_many || !is_idle(&gets.spans)
             });
+            !topics.is_empty()
+        });
+    }
+
+    /// Forgets groups and topics that are gone.
+    pub(super) fn retain(&self, is_topic: impl Fn(&str) -> bool, is_group: impl Fn(&str) -> bool) {
+        self.gets.write().retain(|group, topics| {
+            let is_group = is_group(group);
+            // A slave serves groups that its master has not made yet.
+            topics.retain(|topic, gets| is_topic(topic) && is_group || !is_idle(&gets.spans));
             !topics.is_empty()
         });
     }
@@ -118,11 +139,11 @@ impl MinuteRates {
         self.rate(now, gets.spans.iter().sum::<u64>() + gets.total.load(Ordering::Relaxed) - gets.before)
     }
 
-    /// Calls `each` with group, topic and counter, for each group that took messages from a topic in the last minute.
-    pub(crate) fn groups(&self, mut each: impl FnMut(&str, &str, u64)) {
+    /// Calls `each` with group, topic, messages and bytes, for each group that took messages from a topic.
+    pub(crate) fn groups(&self, mut each: impl FnMut(&str, &str, [u64; 2])) {
         for (group, topics) in &*self.gets.read() {
             for (topic, gets) in topics {
-                each(group, topic, gets.total.load(Ordering::Relaxed));
+                each(group, topic, [&gets.total, &gets.bytes].map(|cell| cell.load(Ordering::Relaxed)));
             }
         }
     }
@@ -150,11 +171,11 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(rates.put_rate(at(0), "orders", 1000), 0.0, "nothing is known yet");
         rates.tick(at(0), totals(1000));
-        rates.got("g", "orders", 30);
+        rates.got("g", "orders", 30, 3000);
         assert_eq!(rates.put_rate(at(5), "orders", 1100), 20.0, "what was there at the start does not count");
         assert_eq!(rates.get_rate(at(5), "g", "orders"), 6.0);
         rates.tick(at(10), totals(1200));
-        rates.got("g", "orders", 30);
+        rates.got("g", "orders", 30, 3000);
         assert_eq!(rates.put_rate(at(20), "orders", 1200), 10.0);
         assert_eq!(rates.get_rate(at(20), "g", "orders"), 3.0);
         assert_eq!(rates.put_rate(at(20), "new", 20), 1.0, "a topic that came after the last tick");
@@ -172,14 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_or_deleted_is_forgotten() {
+    fn idle_topics_and_deleted_groups_are_forgotten() {
         let (rates, start) = (MinuteRates::default(), Instant::now());
         rates.tick(start, totals(5));
-        rates.got("g", "orders", 1);
+        rates.got("g", "orders", 1, 100);
         for ten_seconds in 1..=7 {
             rates.tick(start + Duration::from_secs(10 * ten_seconds), std::iter::empty());
         }
-        assert!(rates.gets.read().is_empty() && rates.puts.lock().is_empty());
+        assert!(rates.puts.lock().is_empty());
+        let mut counters = Vec::new();
+        rates.groups(|group, topic, counts| counters.push((group.to_owned(), topic.to_owned(), counts)));
+        assert_eq!(counters, [("g".to_owned(), "orders".to_owned(), [1, 100])]);
+        rates.retain(|_| true, |group| group != "g");
+        assert!(rates.gets.read().is_empty());
     }
 
     #[test]

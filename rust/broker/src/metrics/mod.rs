@@ -3,126 +3,37 @@
 //! A counter is a cell of the registry. A part adds to it by its index, which the compiler knows: no lock and no look-up. The cell of a
 //! gauge is unused: [`crate::figures`] reads the gauge from its part when a tool asks. Rates and values of midnight come from samples of the counters
 //! ([`history`]), those of a topic or a group from their own counters ([`minute`]).
+//!
+//! Counters with labels: of sends ([`sent`]) and requests ([`requests`]) in cells that threads find without a shared lock, of rarer events in
+//! [`labelled`].
 
+mod config;
+mod histogram;
 mod history;
+mod labelled;
 mod minute;
+mod requests;
+mod sent;
+mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use config::MetricsConfig;
+pub(crate) use histogram::Buckets;
 use history::History;
 pub(crate) use history::Rates;
+use labelled::Labelled;
+pub(crate) use labelled::{Read, split};
 pub(crate) use minute::MinuteRates;
 use parking_lot::Mutex;
+pub(crate) use requests::RequestTimes;
+pub(crate) use sent::{MessageType, SentMessages};
+pub(crate) use table::Metric;
+pub use table::{Declared, Group, Kind, Unit};
 
 /// Interval of the samples from which rates are computed.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-
-/// Whether a value only grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Grows from the start of the broker on.
-    Counter,
-    Gauge,
-}
-
-/// What a value counts or measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// A state: 1 where it is so.
-    Flag,
-    Messages,
-    MessagesPerSecond,
-    /// Pulls or sends.
-    Requests,
-    RequestsPerSecond,
-    Bytes,
-    Connections,
-    Seconds,
-    /// Milliseconds since 1970.
-    UnixMillis,
-    /// A share from 0 to 1.
-    Ratio,
-}
-
-/// Declaration of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Declared {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) unit: Unit,
-    /// Names of the labels that tell apart its values.
-    pub(crate) labels: &'static [&'static str],
-}
-
-macro_rules! metrics {
-    ($($metric:ident: $name:literal, $kind:ident, $unit:ident, $labels:expr;)+) => {
-        /// A metric of the broker.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Metric {
-            $($metric,)+
-        }
-
-        impl Metric {
-            /// All of them, in the order of the table.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$metric,)+];
-
-            #[inline]
-            pub(crate) const fn declared(self) -> Declared {
-                match self {
-                    $(Self::$metric => {
-                        Declared { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels }
-                    })+
-                }
-            }
-        }
-    };
-}
-
-metrics! {
-    BrokerWritable: "broker_writable", Gauge, Flag, [];
-    StartedAt: "started_at", Gauge, UnixMillis, [];
-    Uptime: "uptime", Gauge, Seconds, [];
-    HeldPulls: "held_pulls", Gauge, Requests, [];
-    HeldPullsLimit: "held_pulls_limit", Gauge, Requests, [];
-    PeerMemory: "peer_memory", Gauge, Bytes, [];
-    PeerMemoryLimit: "peer_memory_limit", Gauge, Bytes, [];
-    PeersClosedForMemory: "peers_closed_for_memory_total", Counter, Connections, [];
-    MessagesIn: "messages_in_total", Counter, Messages, [];
-    BytesIn: "bytes_in_total", Counter, Bytes, [];
-    PutsFailed: "puts_failed_total", Counter, Requests, [];
-    MessagesOut: "messages_out_total", Counter, Messages, [];
-    PullsFound: "pulls_found_total", Counter, Requests, [];
-    PullsMissed: "pulls_missed_total", Counter, Requests, [];
-    GroupMessagesOut: "group_messages_out_total", Counter, Messages, ["group", "topic"];
-    DelayedDelivered: "delayed_delivered_total", Counter, Messages, [];
-    DelayedDropped: "delayed_dropped_total", Counter, Messages, [];
-    TimersWaiting: "timers_waiting", Gauge, Messages, [];
-    TimersDelivered: "timers_delivered_total", Counter, Messages, [];
-    TimersRecalled: "timers_recalled_total", Counter, Messages, [];
-    TimersDropped: "timers_dropped_total", Counter, Messages, [];
-    TransactionsCommitted: "transactions_committed_total", Counter, Messages, [];
-    TransactionsRolledBack: "transactions_rolled_back_total", Counter, Messages, [];
-    TransactionsGivenUp: "transactions_given_up_total", Counter, Messages, [];
-    TransactionsLost: "transactions_lost_total", Counter, Messages, [];
-    TransactionsChecked: "transactions_checked_total", Counter, Requests, [];
-    MessageSizeAverage: "message_size_average", Gauge, Bytes, [];
-    MessagesInAtMidnight: "messages_in_at_midnight", Gauge, Messages, ["day"];
-    MessagesOutAtMidnight: "messages_out_at_midnight", Gauge, Messages, ["day"];
-    MessagesInRate: "messages_in_rate", Gauge, MessagesPerSecond, ["window"];
-    MessagesOutRate: "messages_out_rate", Gauge, MessagesPerSecond, ["window"];
-    PullsFoundRate: "pulls_found_rate", Gauge, RequestsPerSecond, ["window"];
-    PullsMissedRate: "pulls_missed_rate", Gauge, RequestsPerSecond, ["window"];
-    PullsRate: "pulls_rate", Gauge, RequestsPerSecond, ["window"];
-    CommitLogMinOffset: "commit_log_min_offset", Gauge, Bytes, [];
-    CommitLogMaxOffset: "commit_log_max_offset", Gauge, Bytes, [];
-    DispatchBehind: "dispatch_behind", Gauge, Bytes, [];
-    FlushBehind: "flush_behind", Gauge, Bytes, [];
-    EarliestMessageAt: "earliest_message_at", Gauge, UnixMillis, [];
-    DiskUsedRatio: "disk_used_ratio", Gauge, Ratio, ["part", "path"];
-    DiskSize: "disk_size", Gauge, Bytes, ["part", "path"];
-    DiskFree: "disk_free", Gauge, Bytes, ["part", "path"];
-}
 
 const COUNT: usize = Metric::ALL.len();
 
@@ -135,6 +46,8 @@ pub(crate) struct Metrics {
     cells: [AtomicU64; COUNT],
     history: Mutex<History>,
     minute: MinuteRates,
+    sent: SentMessages,
+    labelled: Labelled,
 }
 
 /// All cells at one moment.
@@ -160,6 +73,8 @@ impl Metrics {
             cells: [const { AtomicU64::new(0) }; COUNT],
             history: Mutex::new(History::new(now_ms)),
             minute: MinuteRates::default(),
+            sent: SentMessages::default(),
+            labelled: Labelled::default(),
         }
     }
 
@@ -215,6 +130,13 @@ impl Metrics {
         self.minute.tick(now, ends);
     }
 
+    /// Forgets the counters of topics and groups that are gone.
+    pub(crate) fn retain(&self, is_topic: impl Fn(&str) -> bool, is_group: impl Fn(&str) -> bool) {
+        self.sent.retain(&is_topic);
+        self.labelled.retain(&is_topic, &is_group);
+        self.minute.retain(is_topic, is_group);
+    }
+
     /// A counter at the last two midnights: (yesterday's, today's).
     pub(crate) fn mornings(&self, metric: Metric) -> (u64, u64) {
         let (yesterday, today) = self.history.lock().mornings();
@@ -227,30 +149,70 @@ impl Metrics {
         self.history.lock().rates((now, current), (self.started, 0), metrics)
     }
 
+    /// Counters of sends, by topic.
+    pub(crate) fn sent(&self) -> &SentMessages {
+        &self.sent
+    }
+
+    /// Adds to a counter with labels.
+    pub(crate) fn add_to(&self, metric: Metric, labels: &[&str], count: u64) {
+        assert!(metric.declared().kind == Kind::Counter, "metric is a counter: {metric:?}");
+        self.labelled.change(metric, labels, |series| series.add(count));
+    }
+
+    /// Adds a value to a histogram.
+    pub(crate) fn observe(&self, metric: Metric, labels: &[&str], value: f64) {
+        self.labelled.change(metric, labels, |series| series.observe(value));
+    }
+
+    /// Notes how long the creation or change of a topic or group of clients took.
+    pub(crate) fn created(&self, metric: Metric, took: Duration, is_done: bool) {
+        let status = if is_done { "success" } else { "failure" };
+        self.observe(metric, &[status, "false"], took.as_secs_f64() * 1000.0);
+    }
+
+    /// Counters and histograms with labels.
+    pub(crate) fn labelled(&self) -> &Labelled {
+        &self.labelled
+    }
+
     /// Rates of topics and groups.
     pub(crate) fn minute(&self) -> &MinuteRates {
         &self.minute
     }
 }
 
+/// The metrics that an exporter shows, in the order of the table.
+pub fn metrics_table() -> impl Iterator<Item = Declared> {
+    Metric::ALL.iter().map(|metric| metric.declared()).filter(|declared| declared.group.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn is_own(metric: Metric) -> bool {
+        let of_groups = matches!(metric, Metric::GroupMembers | Metric::RetryLag);
+        of_groups || metric.declared().group == Some(Group::Own)
+    }
+
     #[test]
     fn each_metric_is_declared_once_and_counters_say_total() {
         for (index, metric) in Metric::ALL.iter().enumerate() {
-            let Declared { name, kind, unit, labels } = metric.declared();
+            let Declared { name, kind, unit, labels, group, help } = metric.declared();
             assert_eq!(*metric as usize, index, "{name}");
             assert!(Metric::ALL[..index].iter().all(|other| other.declared().name != name), "twice: {name}");
             assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
             assert_eq!(name.ends_with("_rate"), labels == ["window"], "{name}");
             assert_eq!(name.ends_with("_ratio"), unit == Unit::Ratio, "{name}");
+            assert_eq!(name.starts_with("rocket"), group.is_some(), "{name}");
+            assert_eq!(name.starts_with("rocketpy_broker_"), is_own(*metric), "{name}");
+            assert!(help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
         }
     }
 
     #[test]
-    #[should_panic(expected = "metric held_pulls is a counter without labels")]
+    #[should_panic(expected = "metric rocketpy_broker_held_pulls is a counter without labels")]
     fn gauge_has_no_cell_to_add_to() {
         Metrics::new(0).add(Metric::HeldPulls, 1);
     }

@@ -14,6 +14,7 @@ use rocketpy_store::{ReadLimits, Store, StoreError};
 
 use crate::disk_read::{DiskReads, look_up_aside};
 use crate::ground::Ground;
+use crate::metrics::Metric;
 use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
@@ -121,12 +122,26 @@ pub(crate) async fn end_half(
     match ended {
         Ok(ack) => {
             transactions.end(half, end);
+            count(intake, end, &record);
             Ok(ack)
         }
         Err(refusal) => {
             transactions.release(half);
             Err(refusal)
         }
+    }
+}
+
+/// Counts the end of a transaction for its topic.
+fn count(intake: &Intake<impl Disk>, end: End, record: &RecordView<'_>) {
+    let Some((topic, _)) = real(record) else { return };
+    let metrics = intake.ground().metrics();
+    if end == End::Commit {
+        let took_ms = intake.store().now_ms().saturating_sub(record.born_at_ms).max(0);
+        metrics.add_to(Metric::TopicCommits, &[topic], 1);
+        metrics.observe(Metric::FinishLatency, &[topic], took_ms as f64 / 1000.0);
+    } else {
+        metrics.add_to(Metric::TopicRollbacks, &[topic], 1);
     }
 }
 

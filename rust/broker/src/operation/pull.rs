@@ -284,7 +284,7 @@ impl Pulls {
         let count = u64::from(fetch.count);
         self.ground.metrics().pulled(count);
         if count > 0 {
-            self.ground.metrics().minute().got(&pull.group, topic, count);
+            self.ground.metrics().minute().got(&pull.group, topic, count, fetch.size_bytes);
         }
         let place = Place { group: &pull.group, topic, queue_id: *queue_id };
         self.members.offsets().pulled(place, next.offset);

@@ -12,7 +12,7 @@ use rocketpy_protocol::record::RecordView;
 use tracing::{debug, warn};
 
 use crate::blocking::on_disk;
-use crate::put::{AckCondition, Intake, StoredAgain, check_writable};
+use crate::put::{AckCondition, Intake, StoredAgain, check_writable, count_dead_letter};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 
@@ -71,15 +71,20 @@ pub(crate) async fn take_back(
         Some(_) => system::dlq_topic(&group.name),
         None => system::retry_topic(&group.name),
     };
+    let mut is_dead = death.is_some();
     let death = death.map(|reason| Death { reason, error: asked.error.as_deref() });
     let again = again(&record, asked.delay_level, &topic, death)?;
     let stored = match again.put(intake).await {
         Err(refusal) if refusal.is_too_long() => {
             warn!(group = group.name, offset = asked.offset, %refusal, "message without room for a retry becomes a dead letter");
+            is_dead = true;
             put_long(intake, &record, &group.name, asked.error.as_deref()).await?
         }
         put => put?.ack,
     };
+    if is_dead {
+        count_dead_letter(intake, &group.name, origin_topic(&record));
+    }
     let announced = stored.announced;
     let end = intake.store().max_physical_offset();
     // The group moves on once this is answered, so the copy is to outlive this machine where that can be.

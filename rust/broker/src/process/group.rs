@@ -23,22 +23,30 @@ use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json, success_json_with};
 use crate::ground::Ground;
 use crate::members::Members;
+use crate::metrics::Metric;
 use crate::operation::group;
 use crate::refusal::Refusal;
 use crate::table::offset::OffsetTable;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    let begun = Instant::now();
     let changed = body::<GroupConfig>(request).and_then(|wanted| {
         let name = wanted.name.clone();
         Ok((name, group::put(&desk.ground, wanted)?))
     });
     let (name, written) = match changed {
         Ok(changed) => changed,
-        Err(refusal) => return reply.send(refusal.response()),
+        Err(refusal) => {
+            desk.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), false);
+            return reply.send(refusal.response());
+        }
     };
+    let owner = desk.clone();
     answer_later(desk.ground.tasks(), reply, async move {
-        on_disk(written).await?;
+        let stored = on_disk(written).await;
+        owner.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), stored.is_ok());
+        stored?;
         info!(group = name, "consumer group created or changed");
         Ok(Response::success())
     });

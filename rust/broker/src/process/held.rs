@@ -60,7 +60,8 @@ pub(super) fn answer_once_dispatched(desk: &Arc<Desk>, function: Function, reque
 }
 
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
-fn hold(desk: &Arc<Desk>, waiter: Waiting, reply: Reply, patience: Duration) {
+fn hold(desk: &Arc<Desk>, waiter: Waiting, mut reply: Reply, patience: Duration) {
+    reply.note_held();
     let connection = reply.connection().clone();
     let held = Held { waiter, reply, deadline: Instant::now() + patience };
     // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.

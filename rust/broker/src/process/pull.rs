@@ -234,7 +234,7 @@ fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
     if next.status != PullStatus::Found {
         command.remark = Some(name_of(fetch.status).to_owned());
     }
-    Response { command, body: fetch.records, mapped_bytes: fetch.mapped_bytes }
+    Response { body: fetch.records, mapped_bytes: fetch.mapped_bytes, ..Response::from(command) }
 }
 
 /// Offsets of the queue.

@@ -12,7 +12,6 @@ use super::{
     send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
-use crate::figures::Gauges;
 
 /// Treatment of a request.
 #[derive(Debug)]
@@ -149,10 +148,7 @@ request_table! {
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
     GET_BROKER_CONFIG => answers(|Call { desk, .. }| state::config(&desk.ground, &desk.endpoints));
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
-    GET_BROKER_RUNTIME_INFO => surveys(|Call { desk, .. }| {
-        let (held_pulls, timers_waiting) = (desk.held.count_for_messages() as u64, desk.timers.waiting());
-        state::runtime_info(&desk.ground, Gauges { held_pulls, timers_waiting })
-    });
+    GET_BROKER_RUNTIME_INFO => surveys(state::runtime_info);
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.desk.ground.store().delete_expired();
         Ok(Response::success())

@@ -4,7 +4,7 @@
 //! docs/reference/protocol.md 2.6.4.
 
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_protocol::body::{
@@ -20,7 +20,6 @@ use rocketpy_store::Store;
 use tracing::info;
 
 use super::runtime_info;
-use crate::Endpoint;
 use crate::advertised::Advertised;
 use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
 use crate::desk::Endpoints;
@@ -32,6 +31,7 @@ use crate::refusal::Refusal;
 use crate::role_change::{self, WantedRole};
 use crate::table::topic::TopicTable;
 use crate::timer::Timers;
+use crate::{Endpoint, health};
 
 /// GET_BROKER_CONFIG: Java properties text.
 pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
@@ -72,10 +72,21 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
     });
 }
 
-/// GET_BROKER_RUNTIME_INFO.
-pub(super) fn runtime_info(ground: &Ground, gauges: Gauges) -> Answer {
-    let figures = Figures::of(ground, gauges, Instant::now());
-    Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
+/// GET_BROKER_RUNTIME_INFO. Keys of RocketPy say whether the broker is ready for clients and makes progress, and which checks fail.
+pub(super) fn runtime_info(Call { desk, .. }: Call<'_>) -> Answer {
+    let (held_pulls, timers_waiting) = (desk.held.count_for_messages() as u64, desk.timers.waiting());
+    let figures = Figures::of(&desk.ground, Gauges { held_pulls, timers_waiting }, Instant::now());
+    let mut table = runtime_info::render(&figures);
+    // The request has come: the broker accepts.
+    let alive = health::alive(desk, Duration::ZERO);
+    for (key, cause, checked) in [("ready", "notReady", health::ready(desk)), ("alive", "notAlive", alive)] {
+        table.insert(key.to_owned(), checked.is_ok().to_string());
+        if let Err(failed) = checked {
+            let lines: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            table.insert(cause.to_owned(), lines.join("\n"));
+        }
+    }
+    Ok(success_json(&KvTable { table }))
 }
 
 /// GET_TIMER_METRICS: the topics that messages wait for.

@@ -17,6 +17,7 @@ use rocketpy_remoting::{Reply, Response};
 
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, success_json, success_json_with};
+use crate::metrics::Metric;
 use crate::operation::topic::{self, AttributeChange};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
@@ -25,6 +26,7 @@ use crate::{TopicRules, topic_attribute};
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    let begun = Instant::now();
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let changed = wanted.and_then(|header| {
         topic::check_own(&desk.ground, header.topic)?;
@@ -34,7 +36,10 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     });
     let changed = match changed {
         Ok(changed) => changed,
-        Err(refusal) => return reply.send(refusal.response()),
+        Err(refusal) => {
+            desk.ground.metrics().created(Metric::TopicCreation, begun.elapsed(), false);
+            return reply.send(refusal.response());
+        }
     };
     let owner = desk.clone();
     desk.ground.tasks().spawn(async move {
@@ -43,6 +48,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         for topic in shrunk {
             super::held::resume_all(&owner, |held| held.of_topic(&topic.name)).await;
         }
+        owner.ground.metrics().created(Metric::TopicCreation, begun.elapsed(), stored.is_ok());
         match stored {
             Err(refusal) => reply.send(refusal.response()),
             Ok(change) => {

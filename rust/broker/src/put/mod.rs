@@ -6,6 +6,7 @@
 //! that are stored ([`stored_properties`]), appends, counts, and says what the answer waits for ([`AckCondition`]).
 
 mod ack;
+mod counted;
 mod destination;
 mod due;
 mod intake;
@@ -23,6 +24,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, Acks, acknowledge};
+pub(crate) use counted::count_dead_letter;
 use destination::{Destination, Wait, due_later};
 pub(crate) use due::{
     DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, due_record, is_of_place,
@@ -259,6 +261,9 @@ fn append<'a>(
         "a record that is stored has a length: {}",
         appended.end
     );
+    if origin == Origin::Client {
+        counted::count(intake, message, &destination, parsed, (1, appended.size_bytes));
+    }
     let due_at_ms = match destination.wait {
         Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
         _ => None,
@@ -342,6 +347,9 @@ fn append_batch<'a>(
         "a batch that is stored has a record before {end}"
     );
     assert_eq!(places.len(), messages, "each message of a batch has its record");
+    if origin == Origin::Client {
+        counted::count(intake, message, &destination, parsed, (messages, appended.size_bytes));
+    }
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.first_queue_offset,

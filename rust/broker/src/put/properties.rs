@@ -57,6 +57,8 @@ pub(super) struct ParsedProperties<'a> {
     has_waited: bool,
     /// The message recalls another one.
     pub(super) recalls: bool,
+    /// The sender chose its queue by a key, for the order of its messages.
+    pub(super) is_ordered: bool,
     /// The names in the text that a record may leave out, and their places in the order of the text.
     pub(super) found: Names,
     pub(super) places: Vec<(Names, Range<usize>)>,
@@ -187,6 +189,7 @@ impl<'a> ParsedProperties<'a> {
                 self.immunity_seconds = str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
             }
             b"TIMER_DEL_UNIQKEY" => self.recalls = true,
+            b"__SHARDINGKEY" => self.is_ordered = true,
             b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" => return (Names::OF_BROKER, None),
             b"__CRC32#" => return (Names::CRC, None),
             b"DELAY" if delay == Delay::Dropped => return (Names::DELAY, None),

@@ -98,6 +98,11 @@ impl Registrar {
         tokio::time::timeout(within, all).await.is_ok()
     }
 
+    /// Whether a name server has taken the last registration.
+    pub(crate) fn is_known(&self) -> bool {
+        self.links.iter().any(|link| link.progress.borrow().is_there)
+    }
+
     /// Waits until every name server that is there has taken the announcement, or the time is up.
     ///
     /// Nobody waits again for one that let the time pass, before it has taken something.

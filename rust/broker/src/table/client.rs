@@ -1,5 +1,7 @@
 //! The live clients, by group.
 
+mod counts;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -79,6 +79,14 @@ impl GroupTable {
         })
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.table.contains(name)
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Arc<GroupConfig>> {
         self.table.get(name)
     }

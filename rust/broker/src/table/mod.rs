@@ -10,6 +10,7 @@ pub(crate) mod offset;
 pub(crate) mod offset_adopt;
 mod offset_content;
 mod offset_reader;
+pub(crate) mod offset_shared;
 mod offset_state;
 #[cfg(feature = "sim")]
 pub(crate) mod on_disk;

@@ -190,6 +190,10 @@ impl<V: Named> NamedTable<V> {
         self.seen().read().contains_key(name)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.seen().read().len()
+    }
+
     pub(crate) fn version(&self) -> DataVersion {
         self.table.with(|state| state.version)
     }

@@ -16,6 +16,7 @@ use tracing::warn;
 use super::offset_adopt::MasterOffsets;
 use super::offset_content::Snapshot;
 pub(crate) use super::offset_reader::Reader;
+use super::offset_shared::SharedOffsets;
 pub use super::offset_state::{CommitError, Place, Readable};
 pub(crate) use super::offset_state::{PullAt, Pulling};
 use super::offset_state::{Pulled, SetBack, State};
@@ -298,6 +299,11 @@ impl<D: Disk> OffsetTable<D> {
             Ok::<_, CommitError>(((), Wait::Next))
         });
         Ok(removed?.1)
+    }
+
+    /// The offsets as they are, for somebody who reads many of them. Cheap: they are shared.
+    pub(crate) fn shared(&self) -> SharedOffsets {
+        SharedOffsets::new(self.table.with(|state| state.look()))
     }
 
     /// All that the file holds, or will hold.

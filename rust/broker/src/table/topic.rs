@@ -142,6 +142,10 @@ impl TopicTable {
         self.table.contains(name)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn version(&self) -> DataVersion {
         self.table.version()
     }

@@ -253,11 +253,17 @@ fn deliver_one<D: Disk>(
                 timers.count(Metric::TimersRecalled, 1);
                 return Ok(None);
             }
-            Ok(record) => deliver_late(&timers.intake, runtime, &record, |again| {
-                again
-                    .with_fact(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
-                    .with_fact(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
-            })?,
+            Ok(record) => {
+                let late = deliver_late(&timers.intake, runtime, &record, |again| {
+                    again
+                        .with_fact(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
+                        .with_fact(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
+                })?;
+                if let (Late::Delivered, Some(topic)) = (&late, record.property(property::REAL_TOPIC)) {
+                    timers.count_for(Metric::TimerDequeued, topic);
+                }
+                late
+            }
         },
     };
     Ok(Some(outcome))

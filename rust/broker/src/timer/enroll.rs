@@ -117,6 +117,9 @@ fn enroll_one<D: Disk>(
     state.files.add(unit).map_err(StoreError::Env)?;
     state.retained.waits(entry.physical_offset);
     timers.counts.add(&unit);
+    if timer.recalls.is_none() {
+        timers.count_for(Metric::TimerEnqueued, timer.topic);
+    }
     if timer.recalls.is_some() {
         state.pending.recall_is_in_wheel(unit.slot_ms.max(timer.slot_ms));
     }

@@ -25,6 +25,7 @@ mod tests;
 
 use std::array;
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,6 +113,8 @@ struct State<D: Disk> {
 /// Parts of the [`State`] that are published without its lock.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
+    /// As [`State::next`].
+    next: QueueOffset,
     /// As [`State::read_ms`].
     read_ms: i64,
     /// When the first message in memory is due.
@@ -174,6 +177,7 @@ impl Earlier {
 impl<D: Disk> State<D> {
     fn seen(&self) -> Seen {
         Seen {
+            next: self.next,
             read_ms: self.read_ms(),
             due_at_ms: self.due.first().map(|due| due.due_at_ms),
             has_waiting: self.retained.count() > 0,
@@ -309,9 +313,30 @@ impl<D: Disk> Timers<D> {
         self.counts.of(hash_code(topic))
     }
 
+    /// How many wait whose slot begins in each of the ranges, in Unix milliseconds.
+    pub(crate) fn waiting_in(&self, ranges: &[Range<i64>]) -> Vec<u64> {
+        self.counts.in_slots(ranges)
+    }
+
+    /// Messages that are not in the wheel yet: how many, and the first of them.
+    pub(crate) fn not_taken(&self) -> (u64, QueueOffset) {
+        let next = self.seen.lock().next;
+        let end = self.store().queue_bounds(system::TIMER_TOPIC, QUEUE_ID).max;
+        (end.get().saturating_sub(next.get()), next)
+    }
+
+    /// When the first message in memory is due, in Unix milliseconds.
+    pub(crate) fn first_due_at_ms(&self) -> Option<i64> {
+        self.seen.lock().due_at_ms
+    }
+
     /// Moves with each change of what [`Self::waiting_for`] says.
     pub(crate) fn counts_version(&self) -> DataVersion {
         self.counts.version()
+    }
+
+    fn count_for(&self, metric: Metric, topic: &str) {
+        self.intake.ground().metrics().add_to(metric, &[topic], 1);
     }
 
     fn count(&self, metric: Metric, messages: u64) {

@@ -20,7 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use check::{real, unasked_ms};
 use check_counts::CheckCounts;
@@ -47,6 +47,11 @@ use crate::table::offset::{Place, Readable};
 const QUEUE: u32 = 0;
 /// Under this name the store keeps the log files that hold open half messages.
 const HOLDER: &str = "transactions";
+/// Maximum number of open half messages whose topics are read for the metrics, and the time for it.
+const MAX_COUNTED: usize = 1000;
+const COUNTED_WITHIN: Duration = Duration::from_millis(20);
+/// Label for open half messages of unknown topics.
+const OTHER_TOPICS: &str = "other";
 /// Maximum number of notes of where the marks of later half messages begin; with more, every other one goes.
 const MAX_NOTES: usize = 4096;
 /// Maximum number of transactions whose end is remembered; of older ones the key index knows which were committed.
@@ -261,6 +266,43 @@ impl<D: Disk> Transactions<D> {
         self.count(end.metric());
     }
 
+    /// The first half message that waits for its end.
+    pub(crate) fn first_open(&self) -> Option<QueueOffset> {
+        let (first, end) = self.open_range();
+        (first < end).then_some(first)
+    }
+
+    fn open_range(&self) -> (QueueOffset, QueueOffset) {
+        let bounds = self.store().queue_bounds(system::HALF_TOPIC, QUEUE);
+        (self.state.lock().next.max(bounds.min), bounds.max)
+    }
+
+    /// Open half messages by topic. Reads the records of some; all others count for the topic [`OTHER_TOPICS`].
+    pub(crate) fn open_by_topic(&self) -> BTreeMap<String, u64> {
+        let mut open = BTreeMap::new();
+        let (mut next, end) = self.open_range();
+        let begun = Instant::now();
+        for read in 0.. {
+            {
+                let state = self.state.lock();
+                next = state.over_from(next);
+                if next >= end {
+                    break;
+                }
+                if read >= MAX_COUNTED || begun.elapsed() >= COUNTED_WITHIN {
+                    let rest = (end - next).saturating_sub(state.over.count_from(next.get()));
+                    *open.entry(OTHER_TOPICS.to_owned()).or_default() += rest;
+                    break;
+                }
+            }
+            assert!(next < end, "a half message that is counted is in its queue: {next} of {end}");
+            let topic = topic_of(self.store(), next).unwrap_or_else(|| OTHER_TOPICS.to_owned());
+            *open.entry(topic).or_default() += 1;
+            next += 1;
+        }
+        open
+    }
+
     /// Whether the half message waits for its end.
     pub(crate) fn is_open(&self, half: QueueOffset) -> bool {
         !self.state.lock().is_over(half)
@@ -439,6 +481,13 @@ impl State {
         let op = self.notes.front().filter(|(half, _)| *half <= self.next).map(|(_, op)| *op);
         Progress { half: self.next, op: op.unwrap_or(self.written.op) }
     }
+}
+
+/// The topic that a half message is for.
+fn topic_of(store: &Store<impl Disk>, half: QueueOffset) -> Option<String> {
+    let entries = store.entries(system::HALF_TOPIC, QUEUE, half, 1).ok()?;
+    let bytes = store.record_at(entries.first()?.physical_offset).ok()??;
+    Some(real(&RecordView::parse(&bytes).ok()?)?.0.to_owned())
 }
 
 fn first_at(store: &Store<impl Disk>, from: QueueOffset) -> Option<PhysicalOffset> {

@@ -20,6 +20,12 @@ impl Ranges {
         before.map_or(number, |(_, end)| number.max(*end))
     }
 
+    /// How many numbers from this one on are in it.
+    pub(super) fn count_from(&self, number: u64) -> u64 {
+        let before = self.end_of(number) - number;
+        before + self.ends.range(number + 1..).map(|(start, end)| end - start).sum::<u64>()
+    }
+
     pub(super) fn insert(&mut self, number: u64) {
         if self.contains(number) {
             return;
@@ -57,6 +63,7 @@ mod tests {
         );
         let found: Vec<u64> = (0..12).filter(|number| ranges.contains(*number)).collect();
         assert_eq!(found, [3, 4, 5, 9, 10]);
+        assert_eq!((ranges.count_from(0), ranges.count_from(4), ranges.count_from(11)), (5, 4, 0));
         assert_eq!((ranges.end_of(4), ranges.end_of(6), ranges.end_of(9)), (6, 6, 11));
         assert_eq!((ranges.take_from(3), ranges.take_from(3), ranges.take_from(10)), (6, 3, 10));
     }

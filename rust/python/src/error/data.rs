@@ -29,7 +29,9 @@ impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Config(error) => return error.facts(),
-            Self::Host { .. } | Self::NoNameServer | Self::NotAReadyFile { .. } => "ConfigError",
+            Self::Host { .. } | Self::NoNameServer | Self::NoCollector | Self::NotAReadyFile { .. } => {
+                "ConfigError"
+            }
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) | Self::LogFile(error) => {
                 error.facts().class
@@ -46,6 +48,7 @@ impl Raise for ServerError {
             ) => "ConfigError",
             Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
             | Self::NameServer(_)
+            | Self::Metrics { .. }
                 if is_address_in_use(self) =>
             {
                 "PortInUseError"
@@ -59,11 +62,17 @@ impl Raise for ServerError {
                 | BrokerError::DivergedMaster(_),
             )
             | Self::NameServer(_)
+            | Self::Metrics { .. }
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
         };
         let hint = match class {
-            "PortInUseError" if !matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. })) => {
+            "PortInUseError"
+                if !matches!(
+                    self,
+                    Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. }
+                ) =>
+            {
                 Some(port_in_use(self))
             }
             _ => self.hint(),

@@ -20,7 +20,7 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "authenticationEnabled", only: "false", feature: "access control" },
     Fixed { name: "authorizationEnabled", only: "false", feature: "access control" },
     Fixed { name: "migrateAuthFromV1Enabled", only: "false", feature: "access control" },
-    Fixed { name: "metricsExporterType", only: "DISABLE", feature: "an exporter of metrics" },
+    Fixed { name: "metricsInDelta", only: "false", feature: "delta temporality of metrics" },
     Fixed { name: "useTLS", only: "false", feature: "TLS" },
     Fixed { name: "minInSyncReplicas", only: "1", feature: "replication" },
     Fixed { name: "totalReplicas", only: "1", feature: "replication" },
@@ -75,12 +75,6 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "enableAllTopicList", only: "true", feature: "hiding the list of topics" },
     Fixed { name: "socksProxyConfig", only: "{}", feature: "SOCKS proxies" },
 ];
-
-/// Values of [`FIXED`] keys that Apache's brokers also read as a number. Other enums have no setter for numbers.
-///
-/// # Source
-/// docs/reference/apache-5.5.0.md 4.
-pub const NUMBERS: &[(&str, &str)] = &[("metricsExporterType", "0")];
 
 /// A key for the path of a part of the store that always has one place in the folder of the store.
 ///

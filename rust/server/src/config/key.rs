@@ -68,13 +68,15 @@ pub enum Section {
     /// Removal of old files.
     Retention,
     NameServer,
+    /// Metrics of the broker, and who may read them.
+    Metrics,
     /// Keys that Apache does not have.
     Ours,
 }
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Network,
         Self::Replication,
         Self::Topics,
@@ -84,6 +86,7 @@ impl Section {
         Self::Store,
         Self::Retention,
         Self::NameServer,
+        Self::Metrics,
         Self::Ours,
     ];
 
@@ -99,6 +102,7 @@ impl Section {
             Self::Store => "Store",
             Self::Retention => "Retention",
             Self::NameServer => "Name server",
+            Self::Metrics => "Metrics",
             Self::Ours => "Keys of RocketPy",
         }
     }

@@ -7,6 +7,7 @@ use rocketpy_broker::{BrokerRole, FlushMode, OnFailedFlush};
 use rocketpy_model::name;
 
 use super::ServerConfig;
+use super::exporter::{Collector, Exporter, Headers, Labels};
 use super::key::{Apache, Key, Section};
 use super::kind::{
     Address, Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Ips, Kind, Levels, Maybe, Name,
@@ -302,6 +303,46 @@ pub const KEYS: &[Key] = keys! {
         "orderMessageEnable" = Switch => [name_server.order_message_enabled], changeable;
         /// Interval between checks for brokers that timed out.
         "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval], changeable;
+    }
+    Metrics {
+        /// Exporter of the broker's metrics: PROM serves them over HTTP as Prometheus text, with `/readyz` and `/livez`;
+        /// OTLP_GRPC sends them to a collector; LOG writes them to the log as OTLP JSON.
+        "metricsExporterType" = Exporter => [exporter.kind];
+        /// Address or host of the HTTP server. It has no login: every host that reaches it reads the names of all topics
+        /// and groups.
+        "metricsPromExporterHost" = Host => [exporter.host], apache "`brokerIP1`";
+        /// Port of the HTTP server; 0 selects a free one. Each broker of a machine needs its own.
+        "metricsPromExporterPort" = Port => [exporter.port];
+        /// URL of the collector for OTLP_GRPC.
+        "metricsGrpcExporterTarget" = Collector => [exporter.grpc_target], apache "empty";
+        /// Headers of requests to the collector, as `name:value,name:value`. Values are not shown by `rocketpy config`.
+        "metricsGrpcExporterHeader" = Headers => [exporter.grpc_headers];
+        /// Timeout of a request to the collector.
+        "metricGrpcExporterTimeOutInMills" = millis(100, DAY_MS) => [exporter.grpc_timeout];
+        /// Interval between sends to the collector.
+        "metricGrpcExporterIntervalInMills" = millis(100, DAY_MS) => [exporter.grpc_interval];
+        /// Interval between lines of the exporter LOG.
+        "metricLoggingExporterIntervalInMills" = millis(100, DAY_MS) => [exporter.log_interval];
+        /// Maximum number of data points in one message to the collector, or one line of the log.
+        "metricsExportBatchMaxDataPoints" = Whole(1, 1_000_000, "data points") => [exporter.batch_points];
+        /// Labels of every series, as `name:value,name:value`.
+        "metricsLabel" = Labels => [broker.metrics.labels];
+        /// Maximum number of series of one metric. `rocketpy_series_cut` counts the rest.
+        "metricsOtelCardinalityLimit" = Whole(1, 10_000_000, "series") => [broker.metrics.series_limit];
+        /// Whether permissions, queued requests, and numbers of topics and groups are shown.
+        "enableStatsMetrics" = Switch => [broker.metrics.stats];
+        /// Whether traffic of topics and groups is shown.
+        "enableRequestMetrics" = Switch => [broker.metrics.requests];
+        /// Whether connections of producers and consumers are shown.
+        "enableConnectionMetrics" = Switch => [broker.metrics.connections];
+        /// Whether the lag of consumer groups and dead letters are shown.
+        "enableLagAndDlqMetrics" = Switch => [broker.metrics.lag];
+        /// Whether transactions are shown.
+        "enableTransactionMetrics" = Switch => [broker.metrics.transactions];
+        /// Whether requests are timed.
+        "enableRemotingMetrics" = Switch => [broker.metrics.remoting];
+        /// Whether the state of the store and of waiting timers is shown.
+        "enableMessageStoreMetrics" = Switch => [broker.metrics.store];
     }
     Ours {
         /// Addresses that slaves may connect from, separated by semicolons. Empty: any address.

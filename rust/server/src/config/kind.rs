@@ -54,7 +54,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn of(kind: &'static str) -> Self {
+    pub(super) fn of(kind: &'static str) -> Self {
         Self { kind, unit: None, bounds: None, choices: Vec::new() }
     }
 }
@@ -385,7 +385,7 @@ impl Holds<Vec<IpAddr>> for Ips {
     }
 }
 
-fn is_address(text: &str) -> bool {
+pub(super) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let bracketed = in_brackets(host).is_some();
     let host_is_good = !host.is_empty()

@@ -6,6 +6,7 @@
 mod apache;
 mod describe;
 mod error;
+mod exporter;
 mod file;
 mod key;
 mod keys;
@@ -19,9 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use apache::OLD_SPELLINGS;
-pub use apache::{FIXED, Fixed, NUMBERS, STORE_PATHS, StorePath};
+pub use apache::{FIXED, Fixed, STORE_PATHS, StorePath};
 pub(crate) use describe::Keys;
 pub use error::ConfigError;
+pub use exporter::{ExporterConfig, ExporterType};
 pub use key::{Apache, Key, Section};
 pub use keys::KEYS;
 pub use kind::{Shape, Value};
@@ -79,6 +81,8 @@ pub struct ServerConfig {
     pub name_server_port: Option<u16>,
     /// File for `{"pid", "name_server", "broker"}`, written once all ports accept connections (`readyFile`).
     pub ready_file: Option<PathBuf>,
+    /// How the metrics of the broker leave the process.
+    pub exporter: ExporterConfig,
     /// The broker; the start fills in `listen`, `describe` and, standalone, `name_servers`.
     pub broker: BrokerConfig,
     /// The name server; the start fills in `listen`.
@@ -98,6 +102,7 @@ impl Default for ServerConfig {
             port: None,
             name_server_port: None,
             ready_file: None,
+            exporter: ExporterConfig::default(),
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
             origins: BTreeMap::new(),
@@ -276,8 +281,7 @@ fn find(key: &str) -> Result<Known, Vec<&'static str>> {
 
 fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<(), ConfigError> {
     // An empty value is what Apache's servers take for a key that is not set.
-    let is_only = value.eq_ignore_ascii_case(fixed.only) || NUMBERS.contains(&(fixed.name, value));
-    if value.is_empty() || is_only {
+    if value.is_empty() || value.eq_ignore_ascii_case(fixed.only) {
         return Ok(());
     }
     Err(ConfigError::NotThereYet {

@@ -77,6 +77,8 @@ fn plausible<'a>(key: &str, kind: &str, default: &'a str) -> &'a str {
     let shape = KEYS.iter().find(|known| known.name == key).map(|known| known.shape().kind);
     match (default, shape, kind) {
         ("", Some("host:port" | "host:port;..."), _) => "10.0.0.1:9876",
+        ("", Some("name:value,..."), _) => "region:north",
+        ("", Some("http://host:port"), _) => "http://otel:4317",
         ("", None, "boolean") => "false",
         ("", ..) => "x",
         (default, ..) => default,
@@ -119,9 +121,17 @@ fn every_key_of_apache_is_accepted_unless_it_requires_a_missing_feature() {
 #[test]
 fn an_enum_may_be_written_as_the_number_that_apache_reads() {
     let mut config = ServerConfig::default();
-    config.set("metricsExporterType", "0").expect("DISABLE");
+    for (value, kind) in [
+        ("0", ExporterType::Disabled),
+        ("1", ExporterType::Otlp),
+        ("2", ExporterType::Prometheus),
+        ("3", ExporterType::Log),
+    ] {
+        config.set("metricsExporterType", value).expect(value);
+        assert_eq!(config.exporter.kind, kind);
+    }
     for (key, value) in
-        [("metricsExporterType", "1"), ("defaultMessageRequestMode", "0"), ("brokerRole", "0")]
+        [("metricsExporterType", "9"), ("defaultMessageRequestMode", "0"), ("brokerRole", "0")]
     {
         config.set(key, value).expect_err(key);
     }
@@ -157,7 +167,7 @@ fn keys_that_require_a_missing_feature_name_it() {
     for (key, value, feature) in [
         ("authenticationEnabled", "true", "access control"),
         ("authorizationEnabled", "True", "access control"),
-        ("metricsExporterType", "PROM", "an exporter of metrics"),
+        ("metricsInDelta", "true", "delta temporality of metrics"),
         ("supportActingMaster", "true", "acting masters"),
         ("filterServerNums", "1", "filter servers"),
     ] {

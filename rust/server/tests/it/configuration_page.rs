@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, NUMBERS, STORE_PATHS, Section, Shape};
+use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, STORE_PATHS, Section, Shape};
 
 const HEAD: &str = "# Configuration keys
 
@@ -73,10 +73,7 @@ fn page() -> String {
          | key | the one value | a different value needs |\n|---|---|---|\n",
     );
     for fixed in FIXED {
-        let mut only = if fixed.only.is_empty() { "empty".to_owned() } else { format!("`{}`", fixed.only) };
-        for (_, number) in NUMBERS.iter().filter(|(name, _)| *name == fixed.name) {
-            let _ = write!(only, " or `{number}`");
-        }
+        let only = if fixed.only.is_empty() { "empty".to_owned() } else { format!("`{}`", fixed.only) };
         let _ = writeln!(page, "| `{}` | {only} | {} |", fixed.name, fixed.feature);
     }
     page.push_str(

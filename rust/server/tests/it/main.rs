@@ -11,6 +11,7 @@ mod full_disk;
 mod groups_after_kill;
 mod kv_config;
 mod lost_tables;
+mod metrics;
 mod network;
 mod pair;
 mod peers;

@@ -4,7 +4,7 @@ pub(crate) mod turn;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rocketpy_env::failpoint::{self, Point};
@@ -26,6 +26,8 @@ use crate::wake::Wake;
 const PAGE_BYTES: u64 = 4096;
 /// Maximum wait for a flush that the store itself asks for. A stalled disk delays it; a broken one fails sooner.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Maximum sleep of the flush thread: it shows that it runs.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// How long to wait for a free file handle before what the start found is written again.
 const HANDLE_TRIES: u32 = 50;
 const HANDLE_PAUSE: Duration = Duration::from_millis(100);
@@ -51,6 +53,9 @@ pub(crate) struct Flusher<D: Disk> {
     requested: AtomicPhysicalOffset,
     /// The flush thread sleeps here.
     wake: Wake,
+    began: Instant,
+    /// When the flush thread last had nothing to flush or had flushed it, in milliseconds since `began`.
+    seen_at_ms: AtomicU64,
 }
 
 impl<D: Disk> Flushing for Flusher<D> {
@@ -103,7 +108,20 @@ impl<D: Disk> Flusher<D> {
             own_checks,
             requested: AtomicPhysicalOffset::new(log.flushed()),
             wake: Wake::default(),
+            began: Instant::now(),
+            seen_at_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Time since the flush thread last had nothing to flush, or had flushed it.
+    pub(crate) fn silence(&self) -> Duration {
+        let seen_at = Duration::from_millis(self.seen_at_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(seen_at)
+    }
+
+    fn note_progress(&self) {
+        let now_ms = self.began.elapsed().as_millis();
+        self.seen_at_ms.store(u64::try_from(now_ms).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// When the last durable record was stored.
@@ -216,6 +234,7 @@ impl<D: Disk> Flusher<D> {
             std::thread::sleep(Duration::from_millis(5)); // as a flush by the clock; else the window is too short to be hit
         }
         failpoint::reach(Point::BeforeFlush);
+        let begun = Instant::now();
         while at < target {
             at = at.max(self.log.start()); // what was removed meanwhile needs no flush
             if at >= target {
@@ -229,6 +248,7 @@ impl<D: Disk> Flusher<D> {
             }
         }
         failpoint::reach(Point::AfterFlush);
+        self.listeners.flush_took(begun.elapsed());
         self.flushed_stored_at.store(stored_at_ms, Ordering::Release);
         self.flushed_to(target);
         assert!(self.log.flushed() >= target, "the flush got to its target");
@@ -338,7 +358,9 @@ impl<D: Disk> Flusher<D> {
             let now = Instant::now();
             if asked > self.log.flushed() {
                 // A failure poisons, a time-out is tried again.
-                let _ = self.turns.flush_to(asked, config.flush_interval, self, &dispatch);
+                if self.turns.flush_to(asked, config.flush_interval, self, &dispatch).is_ok() {
+                    self.note_progress();
+                }
             } else if now >= next_tick {
                 next_tick = now + config.flush_interval;
                 let thorough = last_thorough.elapsed() >= config.flush_thorough_interval;
@@ -347,7 +369,9 @@ impl<D: Disk> Flusher<D> {
                     let _ = self.flush_all();
                 }
             } else {
-                self.wake.sleep(next_tick - now, || self.asked() > self.log.flushed());
+                self.note_progress();
+                let wait = (next_tick - now).min(LONGEST_SLEEP);
+                self.wake.sleep(wait, || self.asked() > self.log.flushed());
             }
         }
     }

@@ -487,6 +487,11 @@ impl<D: Disk> Store<D> {
         self.core.admission.check().err()
     }
 
+    /// Time since the flush thread last had nothing to flush, or had flushed it. A long one means that the disk does not answer.
+    pub fn flush_silence(&self) -> Duration {
+        self.core.flusher.silence()
+    }
+
     /// Flushes, dispatches, closes and drops the listeners. A later call does nothing. Dropping the store does the
     /// same.
     ///

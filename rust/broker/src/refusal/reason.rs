@@ -1,0 +1,41 @@
+//! Why requests are refused, in one of few words.
+
+use rocketpy_protocol::code::response;
+use rocketpy_store::AppendError;
+
+use super::Refusal;
+
+impl Refusal {
+    /// The reason as the metrics count it: what an operator can do something about has a word of its own, all else the name of its code.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Append(error) => of_append(error),
+            Self::OfBatch { refusal, .. } => refusal.reason(),
+            Self::Memory(_) => "PEER_MEMORY",
+            Self::TooManyHeld { .. } | Self::HeldBytes { .. } => "HELD_PULLS",
+            Self::DiskReads { .. } => "DISK_READS",
+            Self::BrokerNotWritable { .. } | Self::BrokerNotReadable { .. } => "BROKER_PERMISSION",
+            Self::Slave { .. } => "SLAVE",
+            _ => response::name_of(self.code()).unwrap_or("UNKNOWN"),
+        }
+    }
+}
+
+fn of_append(error: &AppendError) -> &'static str {
+    match error {
+        AppendError::DiskFull { .. } | AppendError::DiskNearlyFull { .. } => "DISK_FULL",
+        AppendError::Poisoned { .. } => "STORE_POISONED",
+        AppendError::QueueNotWriteable { .. } => "CONSUME_QUEUES",
+        AppendError::ShutDown => "SHUTDOWN",
+        AppendError::Busy { .. } | AppendError::NoFile { .. } => "NEXT_LOG_FILE",
+        AppendError::Behind { .. } => "FLUSH_BEHIND",
+        AppendError::DispatchBehind { .. } => "DISPATCH_BEHIND",
+        AppendError::TooManyWait => "WAITING_SENDS",
+        AppendError::BadTopic(_)
+        | AppendError::TopicLength { .. }
+        | AppendError::PropertiesTooLong { .. }
+        | AppendError::BodyTooLong { .. }
+        | AppendError::LongerThanFile { .. }
+        | AppendError::BadBatch { .. } => "MESSAGE_ILLEGAL",
+    }
+}
