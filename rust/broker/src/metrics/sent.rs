@@ -136,7 +136,7 @@ impl Sends {
     #[inline]
     fn count(&self, messages: u64, bytes: u64) {
         assert!(messages > 0, "a send stores a message");
-        let mean = bytes / messages;
+        let mean = if messages == 1 { bytes } else { bytes / messages };
         let at = bounds().iter().position(|bound| mean as f64 <= *bound).unwrap_or(bounds().len());
         self.by_size[at].fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -31,11 +31,16 @@ pub(super) fn count(
         }
         Some(Wait::Transaction) | None => {}
     }
-    if let Some(group) = system::group_of_retry_topic(message.topic) {
-        if destination.delay == Delay::Dropped {
+    // Names of retry and dead-letter topics begin so; others may.
+    let is_of_group =
+        |name: &str| name.starts_with(system::DLQ_PREFIX) || name.starts_with(system::RETRY_PREFIX);
+    if message.topic.starts_with('%') && is_of_group(message.topic) {
+        if let Some(group) = system::group_of_retry_topic(message.topic)
+            && destination.delay == Delay::Dropped
+        {
             count_dead_letter(intake, group, message.topic);
         }
-    } else if !topic.name.starts_with(system::DLQ_PREFIX) {
+    } else {
         let kind = match destination.wait {
             Some(Wait::Transaction) => MessageType::Transaction,
             _ if parsed.is_ordered => MessageType::Fifo,
