@@ -35,7 +35,7 @@ pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
 pub(crate) use rocketpy_protocol::signature::STATUS;
 use rocketpy_store::{FlushMode, Store};
 use slave::{Cutting, Own, Slaving};
-pub(crate) use slaves::{Slave, Slaves};
+pub(crate) use slaves::{Slave, Slaves, TooFewSlaves};
 #[cfg(feature = "sim")]
 pub use stepped::{Refused, SteppedLink, SteppedReplica};
 pub(crate) use sync_back::give_back;

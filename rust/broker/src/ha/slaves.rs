@@ -107,8 +107,8 @@ impl Slave {
 /// Fewer slaves can take a message than a send has to wait for.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the message is stored only on this broker: of the {needed} slaves to wait for (inSyncReplicas), {there} are connected and less than \
-     {max_behind_bytes} bytes behind (haSlaveFallbehindMax)"
+    "of the {needed} slaves to wait for (inSyncReplicas), {there} are connected and less than {max_behind_bytes} bytes behind \
+     (haSlaveFallbehindMax)"
 )]
 pub(crate) struct TooFewSlaves {
     there: usize,

@@ -15,6 +15,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::PendingCall;
 use tokio::net::TcpSocket;
 
+use crate::send_backs::send_back;
 use crate::support::{Fixture, Send, TIMEOUT, wait_until};
 
 /// A slave that keeps what it is sent and reports when it is told to.
@@ -232,6 +233,35 @@ async fn a_slave_that_does_not_report_in_time_is_told_to_the_sender() {
     let late = fixture.send(Send::new("orders", "late")).await;
     assert_eq!(late.code, response::FLUSH_SLAVE_TIMEOUT, "{:?}", late.remark);
     fixture.wait_for_end("orders", 0, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_returned_message_is_answered_once_its_slave_has_the_copy_as_a_send_is() {
+    let fixture = start(|_| {}).await;
+    fill(&fixture, 1, "failed").await;
+    let end = end_of_log(&fixture).await;
+    let return_it = || send_back(0, -1, None);
+    let alone = fixture.call(return_it()).await;
+    assert_eq!(alone.code, response::SLAVE_NOT_AVAILABLE, "{:?}", alone.remark);
+    assert!(alone.remark.unwrap().contains("of the 1 slaves to wait for (inSyncReplicas), 0 are connected"));
+    assert_eq!(end_of_log(&fixture).await, end, "the consumer sends a copy itself, so there is none yet");
+
+    let mut slave = synced(&fixture).await;
+    let mut call = fixture.client.start_call(&fixture.address, return_it(), TIMEOUT).await.unwrap();
+    slave.frame();
+    assert!(is_waiting(&mut call).await, "the slave has not said that it has the copy");
+    let end = end_of_log(&fixture).await;
+    slave.read_to(end);
+    slave.report(end as u64);
+    assert_eq!(call.await.unwrap().code, response::SUCCESS);
+
+    let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
+    fill(&fixture, 1, "failed").await;
+    let _silent = synced(&fixture).await;
+    let end = end_of_log(&fixture).await;
+    let late = fixture.call(return_it()).await;
+    assert_eq!(late.code, response::FLUSH_SLAVE_TIMEOUT, "{:?}", late.remark);
+    assert!(end_of_log(&fixture).await > end, "the copy is stored: the message may come twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
