@@ -29,7 +29,7 @@ pub(crate) use past::Past;
 pub(crate) use peers::Peers;
 pub(crate) use progress::SlaveProgress;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::{PhysicalOffset, system};
 pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
 pub(crate) use rocketpy_protocol::signature::STATUS;
@@ -114,11 +114,11 @@ impl Replication {
             let not_followed = peers.not_followed().clone();
             let cutting = (!replication.keeps_tail)
                 .then(|| Cutting { orders: orders.clone(), order: RoleOrder::of(&config) });
-            let role = ground.role().clone();
+            let (role, stay_away) = (ground.role().clone(), config.intervals.stay_away);
             if past.is_diverged() {
                 role.set_log(OwnLog::Diverged);
             }
-            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, cutting };
+            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, stay_away, cutting };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
             return Ok(Self { master: None, slave: Some(Arc::new(slave)) });
         }
@@ -139,10 +139,11 @@ impl Replication {
     }
 
     /// A slave leaves its master: see [`Slaving::leave_master`].
-    pub(crate) fn leave_master(&self) {
-        if let Some(slave) = &self.slave {
-            slave.leave_master();
-        }
+    ///
+    /// # Errors
+    /// As [`Slaving::leave_master`].
+    pub(crate) fn leave_master(&self) -> Result<(), EnvError> {
+        self.slave.as_ref().map_or(Ok(()), |slave| slave.leave_master())
     }
 
     /// Whether a slave left its master a moment ago, and knows no other.
