@@ -19,7 +19,7 @@ use crate::send_backs::send_back;
 use crate::support::{Fixture, Send, TIMEOUT, wait_until};
 
 /// A slave that keeps what it is sent and reports when it is told to.
-struct Slave {
+pub(crate) struct Slave {
     socket: TcpStream,
     log: Vec<u8>,
 }
@@ -43,7 +43,7 @@ impl Slave {
         Self { socket, log: Vec::new() }
     }
 
-    fn report(&mut self, end: u64) {
+    pub(crate) fn report(&mut self, end: u64) {
         self.socket.write_all(&end.to_be_bytes()).unwrap();
     }
 
@@ -59,7 +59,7 @@ impl Slave {
     }
 
     /// Reads a frame; returns where it begins and how many bytes of the log it brings.
-    fn frame(&mut self) -> (u64, usize) {
+    pub(crate) fn frame(&mut self) -> (u64, usize) {
         let mut head = [0; 12];
         self.socket.read_exact(&mut head).unwrap();
         let at = u64::from_be_bytes(head[..8].try_into().unwrap());
@@ -74,7 +74,7 @@ impl Slave {
         self.socket.write_all(&0_u64.to_be_bytes()).is_ok() && self.socket.read_exact(&mut [0; 12]).is_ok()
     }
 
-    fn read_to(&mut self, end: usize) {
+    pub(crate) fn read_to(&mut self, end: usize) {
         while self.log.len() < end {
             self.frame();
         }
@@ -91,7 +91,7 @@ impl Slave {
     }
 }
 
-async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
+pub(crate) async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
     Fixture::start_with(|config| {
         config.replication.role = BrokerRole::SyncMaster;
         config.replication.slave_timeout = TIMEOUT;
@@ -101,7 +101,7 @@ async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
     .await
 }
 
-async fn code_of_send(fixture: &Fixture, body: &str) -> i32 {
+pub(crate) async fn code_of_send(fixture: &Fixture, body: &str) -> i32 {
     fixture.send(Send::new("orders", body)).await.code
 }
 
@@ -113,7 +113,7 @@ async fn fill(fixture: &Fixture, count: usize, body: &str) {
     }
 }
 
-async fn end_of_log(fixture: &Fixture) -> usize {
+pub(crate) async fn end_of_log(fixture: &Fixture) -> usize {
     crate::state::runtime_value(fixture, "commitLogMaxOffset").await.parse().unwrap()
 }
 
@@ -123,7 +123,7 @@ async fn status(fixture: &Fixture) -> HaRuntimeInfo {
 }
 
 /// A slave that has the whole log, and the master knows it.
-async fn synced(fixture: &Fixture) -> Slave {
+pub(crate) async fn synced(fixture: &Fixture) -> Slave {
     synced_from("127.0.0.1", fixture).await
 }
 
@@ -142,12 +142,16 @@ async fn synced_from(host: &str, fixture: &Fixture) -> Slave {
     slave
 }
 
-async fn is_waiting(call: &mut PendingCall) -> bool {
+pub(crate) async fn is_waiting(call: &mut PendingCall) -> bool {
     tokio::time::timeout(Duration::from_millis(20), call).await.is_err()
 }
 
 async fn begin_send(fixture: &Fixture, body: &str) -> PendingCall {
-    fixture.client.start_call(&fixture.address, Send::new("orders", body).command(), TIMEOUT).await.unwrap()
+    begin_send_with(fixture, Send::new("orders", body)).await
+}
+
+pub(crate) async fn begin_send_with(fixture: &Fixture, send: Send<'_>) -> PendingCall {
+    fixture.client.start_call(&fixture.address, send.command(), TIMEOUT).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,7 +231,11 @@ async fn connections_that_say_nothing_make_room_for_a_slave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slave_that_does_not_report_in_time_is_told_to_the_sender() {
-    let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
+    let soon = Duration::from_millis(50);
+    let fixture = start(|config| {
+        (config.replication.slave_timeout, config.replication.max_not_caught_up) = (soon, soon);
+    })
+    .await;
     fill(&fixture, 1, "x").await;
     let _slave = synced(&fixture).await;
     let late = fixture.send(Send::new("orders", "late")).await;
