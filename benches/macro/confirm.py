@@ -2,8 +2,8 @@
 
     python benches/macro/confirm.py --rounds 5
 
-Both masters have a slave, and take turns. One producer sends at a fixed rate, one consumer pulls; both are threads of this
-process, so the way of both clients is in each figure. Without the wait `haMaxTimeSlaveNotCatchup` is 0.
+Both masters have a slave, and take turns. One producer sends at a fixed rate, one consumer pulls; both are threads of
+this process, so the way of both clients is in each figure. Without the wait `haMaxTimeSlaveNotCatchup` is 0.
 """
 
 import argparse

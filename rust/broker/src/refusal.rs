@@ -14,7 +14,6 @@ use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::SettingError;
-use crate::ha::TooFewSlaves;
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -169,8 +168,8 @@ pub(crate) enum Refusal {
     RoleNotProved { peer: IpAddr },
     #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
-    #[error("returned message not accepted: {0}; send it to the retry topic, or return it again later")]
-    NoSlaveForReturned(#[from] TooFewSlaves),
+    #[error("returned message not accepted: {why}; send it to the retry topic, or return it again later")]
+    NoSlaveForReturned { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
@@ -332,7 +331,7 @@ impl Refusal {
             }
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
-            Self::NoSlaveForReturned(_) => response::SLAVE_NOT_AVAILABLE,
+            Self::NoSlaveForReturned { .. } => response::SLAVE_NOT_AVAILABLE,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

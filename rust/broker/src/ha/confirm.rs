@@ -57,13 +57,14 @@ impl<D: Disk> ConfirmOffset<D> {
     /// As many slaves as sends wait for have the log up to `reached`. [`Store::dispatch_confirmed`] is to follow.
     pub(super) fn reached(&self, reached: PhysicalOffset) {
         let mut state = self.state.lock();
+        let end = self.store.max_physical_offset();
+        assert!(reached <= end, "slaves have no more than the log of their master: {reached} of {end}");
         if let State::Alone { end: caught_up_at } = &mut *state {
-            let end = self.store.max_physical_offset();
             if reached < std::mem::replace(caught_up_at, end) {
                 return;
             }
             self.store.hold_readers();
-            info!(%end, "slaves are in sync again, readers see what they have");
+            info!(%end, "slaves in sync again, readers see confirmed messages only");
             *state = State::InSync { confirmed: end, waits_since: None };
         }
         drop(state);
@@ -75,7 +76,8 @@ impl<D: Disk> ConfirmOffset<D> {
         let mut state = self.state.lock();
         let State::InSync { confirmed, waits_since } = &mut *state else { return };
         let (reached, end) = (self.store.confirmed_offset(), self.store.max_physical_offset());
-        let reached = reached.unwrap_or(end);
+        let reached = reached.unwrap_or(end); // else the store is closing
+        assert!(*confirmed <= reached, "the confirm offset never goes back: from {confirmed} to {reached}");
         let behind_bytes = end.saturating_sub(reached);
         let has_moved = std::mem::replace(confirmed, reached) < reached;
         if behind_bytes == 0 || has_moved && behind_bytes < self.max_behind_bytes {
@@ -89,7 +91,7 @@ impl<D: Disk> ConfirmOffset<D> {
         warn!(
             confirmed = %reached,
             behind_bytes,
-            "too few slaves in sync (haMaxTimeSlaveNotCatchup), readers see messages that only this master has"
+            "too few slaves in sync (haMaxTimeSlaveNotCatchup), readers see unconfirmed messages"
         );
         *state = State::Alone { end };
         self.store.release_readers();

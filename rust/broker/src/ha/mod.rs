@@ -37,7 +37,7 @@ pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
 pub(crate) use rocketpy_protocol::signature::STATUS;
 use rocketpy_store::{FlushMode, Store};
 use slave::{Cutting, Own, Slaving};
-pub(crate) use slaves::{Slave, Slaves, TooFewSlaves};
+pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
 pub use stepped::{Refused, SteppedLink, SteppedReplica};
 pub(crate) use sync_back::give_back;

@@ -217,6 +217,7 @@ impl<D: Disk> Slaving<D> {
         let left = state.master.take().or_else(|| state.left.take().map(|(master, _)| master));
         state.left = left.clone().map(|left| (left, Instant::now() + self.shared.own.stay_away));
         state.disconnect();
+        assert!(state.master.is_none(), "a slave that left its master follows nobody");
         drop(state);
         self.shared.own.role.set_log(OwnLog::Unchecked);
         let Some(left) = left else { return Ok(()) };

@@ -249,6 +249,7 @@ impl Slaves {
         let mut ends: Vec<_> = by_slave.into_values().collect();
         self.changed.notify_all();
         ends.sort_unstable_by(|one, other| other.cmp(one));
+        assert!(ends.len() <= MAX_SLAVES, "the slaves that are counted have a bound");
         ends.get(self.needed.checked_sub(1)?).copied()
     }
 

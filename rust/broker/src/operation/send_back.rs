@@ -63,7 +63,8 @@ pub(crate) async fn take_back(
     }
     let slaves = intake.slaves();
     if slaves.are_waited_for() {
-        slaves.are_there_for(intake.store().max_physical_offset())?;
+        let there = slaves.are_there_for(intake.store().max_physical_offset());
+        there.map_err(|too_few| Refusal::NoSlaveForReturned { why: too_few.to_string() })?;
     }
     let bytes = record?;
     let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: asked.offset })?;
