@@ -162,7 +162,7 @@ impl Broker {
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
     /// or when the round panics, which the log says.
     ///
-    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `progress of
+    /// The services are `client expiry`, `confirm offset`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `progress of
     /// slaves`, `sampling`, `search for the master`, `succession`, `timer delivery`, `timer progress`, `transaction check`, and `registration at
     /// ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
@@ -544,6 +544,9 @@ fn start_services(desk: &Arc<Desk>, parts: &Parts, registrar: Option<&Arc<Regist
     if let Some(past) = desk.peers.past() {
         services.start(Arc::new(SlaveProgress::new(past.clone())));
         services.start(Arc::new(Succession::new(changes.clone(), past.clone())));
+    }
+    if let Some(confirm) = changes.replication().confirm() {
+        services.start(confirm.clone());
     }
     services.start(changes.metadata().clone());
     let (master, replication) = (desk.peers.master().clone(), changes.replication().clone());

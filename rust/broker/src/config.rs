@@ -74,12 +74,20 @@ pub struct Intervals {
     pub scan_held_pulls: Duration,
     /// Silent clients expire. Default 10 s.
     pub expire_clients: Duration,
+    /// Time for which a slave does not follow a master that it left for a promotion, unless it finds another one. Default 30 s: longer than
+    /// a promotion takes, and the registration after it.
+    pub stay_away: Duration,
 }
 
 impl Default for Intervals {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { ask_master: seconds(3), scan_held_pulls: seconds(5), expire_clients: seconds(10) }
+        Self {
+            ask_master: seconds(3),
+            scan_held_pulls: seconds(5),
+            expire_clients: seconds(10),
+            stay_away: seconds(30),
+        }
     }
 }
 

@@ -170,6 +170,8 @@ pub(crate) enum Refusal {
     RoleNotProved { peer: IpAddr },
     #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
+    #[error("returned message not accepted: {why}; send it to the retry topic, or return it again later")]
+    NoSlaveForReturned { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
@@ -331,6 +333,7 @@ impl Refusal {
             }
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
+            Self::NoSlaveForReturned { .. } => response::SLAVE_NOT_AVAILABLE,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -316,7 +316,8 @@ impl RoleChanges {
     /// acknowledge with it what the new one does not have.
     ///
     /// # Errors
-    /// The sender does not prove that it knows the token; this broker is a master, or its role is about to change.
+    /// The sender does not prove that it knows the token; this broker is a master, or its role is about to change; it cannot be kept over a
+    /// restart.
     pub(crate) fn leave_master(&self, proof: Option<&str>) -> Result<(), Refusal> {
         let past = self.peers.past().filter(|past| past.has_token());
         if past.is_some_and(|past| !self.challenge.is_proved(past, &[LEAVE], proof)) {
@@ -330,8 +331,7 @@ impl RoleChanges {
         let Ok(_alone) = self.alone.try_lock() else {
             return Err(refused("another role change is in progress".to_owned()));
         };
-        self.replication.leave_master();
-        Ok(())
+        Ok(self.replication.leave_master()?)
     }
 }
 
@@ -390,7 +390,7 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
         }
         if changes.replication.has_left_master() {
             return Err(refused(
-                "another slave was being promoted less than 30 s ago: check `rocketpy ha status` and try again, or force the promotion".to_owned(),
+                "this slave left its master less than 30 s ago, because another one was being promoted: check `rocketpy ha status` and try again, or force the promotion".to_owned(),
             ));
         }
         match living_master(&client, &changes.ground.config(), &changes.advertised).await {

@@ -26,9 +26,12 @@ const CLOCK_STEP_MS: i64 = 60_000;
 /// Where no record is found, this many bytes are checked for pages that cannot be read. Records are hardly longer.
 const LONGEST_LOOK: u64 = 8 << 20;
 
+/// Confirmed offset of a log whose readers are not held.
+const NO_LIMIT: PhysicalOffset = PhysicalOffset::MAX;
+
 /// The handle that every part of an open store has on the log.
 ///
-/// It knows three places. Their order is always the same: start, flushed, end.
+/// It knows three places. Their order is always the same: start, flushed, end. A fourth one limits what readers see.
 pub(crate) struct Log<D: Disk> {
     disk: Arc<D>,
     config: StoreConfig,
@@ -46,6 +49,8 @@ pub(crate) struct Log<D: Disk> {
     last_stored_at: AtomicI64,
     /// The log is durable before this.
     flushed: AtomicPhysicalOffset,
+    /// While readers are held, they see the log before this; else [`NO_LIMIT`].
+    confirmed: AtomicPhysicalOffset,
     host: HostCell,
 }
 
@@ -91,6 +96,7 @@ impl<D: Disk> Log<D> {
             end: AtomicPhysicalOffset::new(end),
             last_stored_at: AtomicI64::new(last_stored_at),
             flushed: AtomicPhysicalOffset::new(durable_to),
+            confirmed: AtomicPhysicalOffset::new(NO_LIMIT),
             host: HostCell::new(config.store_host),
             disk,
             config,
@@ -154,17 +160,58 @@ impl<D: Disk> Log<D> {
         self.flushed.fetch_max(end, Ordering::SeqCst);
     }
 
-    /// End of what readers and dispatch may see: under synchronous flush nobody sees what a power loss may take back.
+    /// End of what readers and dispatch may see: under synchronous flush nobody sees what a power loss may take back, and while readers
+    /// are held nobody sees what is not confirmed. Never goes back.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.9.
     #[inline]
     #[doc(alias = "confirmOffset")]
     pub(crate) fn readable_end(&self) -> PhysicalOffset {
+        let end = self.safe_end(); // before the limit: [`Log::hold_readers`] takes the end of then
+        end.min(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// End of what this store alone vouches for: under synchronous flush what is durable, else all that is written.
+    #[inline]
+    pub(crate) fn safe_end(&self) -> PhysicalOffset {
         match self.config.flush {
             FlushMode::Sync => self.flushed(),
             FlushMode::Async => self.end(),
         }
+    }
+
+    /// Whether readers see confirmed records only.
+    #[inline]
+    pub(crate) fn holds_readers(&self) -> bool {
+        self.confirmed.load(Ordering::Acquire) != NO_LIMIT
+    }
+
+    /// Readers see the records of now, and later ones once [`Self::confirm`] covers them.
+    pub(crate) fn hold_readers(&self) {
+        let _no_append = self.write(); // the limit is not before what somebody has seen
+        if !self.holds_readers() {
+            self.confirmed.store(self.end(), Ordering::Release);
+        }
+    }
+
+    /// Readers may see the log before `end`.
+    ///
+    /// # Panics
+    /// When the log ends before that.
+    pub(crate) fn confirm(&self, end: PhysicalOffset) {
+        assert!(end <= self.end(), "a confirmed offset is in the log: {end} of {}", self.end());
+        self.confirmed.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// Readers see all that is safe here.
+    pub(crate) fn release_readers(&self) {
+        self.confirmed.store(NO_LIMIT, Ordering::Release);
+    }
+
+    /// Up to where readers may see the log while they are held; `None` while they are not.
+    pub(crate) fn confirmed(&self) -> Option<PhysicalOffset> {
+        Some(self.confirmed.load(Ordering::Acquire)).filter(|end| *end != NO_LIMIT)
     }
 
     /// The address that goes into records.

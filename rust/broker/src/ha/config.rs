@@ -77,6 +77,9 @@ pub struct ReplicationConfig {
     pub slave_timeout: Duration,
     /// `haSlaveFallbehindMax`, default 256 MiB: a slave that is further behind counts as not there.
     pub max_behind_bytes: u64,
+    /// `haMaxTimeSlaveNotCatchup`, default 15 s: a SYNC_MASTER whose slaves confirm nothing for that long shows readers what it alone has;
+    /// 0: always.
+    pub max_not_caught_up: Duration,
     /// `haSendHeartbeatInterval`, default 5 s.
     pub heartbeat_every: Duration,
     /// `haHousekeepingInterval`, default 20 s: the connection of a slave that is silent for longer is closed.
@@ -178,6 +181,7 @@ impl Default for ReplicationConfig {
             in_sync_replicas: None,
             slave_timeout: Duration::from_secs(3),
             max_behind_bytes: 256 << 20,
+            max_not_caught_up: Duration::from_secs(15),
             heartbeat_every: Duration::from_secs(5),
             silence_limit: Duration::from_secs(20),
             sync_back_timeout: Duration::from_secs(5),

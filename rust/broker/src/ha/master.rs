@@ -20,6 +20,7 @@ use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
 use super::config::OWN_BODY_BYTES;
+use super::confirm::ConfirmOffset;
 use super::past::{NoBeginning, Past};
 use super::slaves::{Slave, Slaves};
 use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
@@ -45,6 +46,8 @@ pub(crate) struct Master<D: Disk> {
 struct Feeding<D: Disk> {
     store: Arc<Store<D>>,
     slaves: Arc<Slaves>,
+    /// How far readers see; `None`: they do not wait for slaves.
+    confirm: Option<Arc<ConfirmOffset<D>>>,
     past: Arc<Past<D>>,
     /// Where this master answers requests.
     address: String,
@@ -96,7 +99,7 @@ impl<D: Disk> Master<D> {
     pub(crate) fn start(
         listener: TcpListener,
         store: Arc<Store<D>>,
-        slaves: Arc<Slaves>,
+        (slaves, confirm): (Arc<Slaves>, Option<Arc<ConfirmOffset<D>>>),
         past: Arc<Past<D>>,
         address: String,
         file_bytes: u64,
@@ -106,6 +109,7 @@ impl<D: Disk> Master<D> {
         let feeding = Arc::new(Feeding {
             store,
             slaves,
+            confirm,
             past,
             address,
             file_bytes,
@@ -269,7 +273,9 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
         if is_first {
             slave.begun.notify_all();
         }
-        feeding.slaves.acknowledge(slave, end);
+        if let Some(reached) = feeding.slaves.acknowledge(slave, end) {
+            feeding.reached(reached);
+        }
         feeding.past.acknowledged(address, end);
     }
 }
@@ -419,6 +425,14 @@ fn write_frame(mut socket: &TcpStream, at: PhysicalOffset, body: &[u8]) -> io::R
 }
 
 impl<D: Disk> Feeding<D> {
+    /// As many slaves as are waited for have the log up to here: shows it to readers, and answers senders, who may ask for it at once.
+    fn reached(&self, reached: PhysicalOffset) {
+        let Some(confirm) = &self.confirm else { return self.slaves.answer(reached) };
+        confirm.reached(reached);
+        self.slaves.answer(reached);
+        self.store.dispatch_confirmed();
+    }
+
     /// Whether one more connection may be taken. The oldest one that has not shown that it is a slave's makes room.
     fn make_room(&self) -> bool {
         let connected = self.slaves.all();

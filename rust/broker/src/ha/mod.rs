@@ -5,6 +5,7 @@
 
 mod begin;
 mod config;
+mod confirm;
 mod master;
 mod past;
 mod peers;
@@ -24,12 +25,13 @@ use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
 use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
+pub(crate) use confirm::ConfirmOffset;
 use master::Master;
 pub(crate) use past::Past;
 pub(crate) use peers::Peers;
 pub(crate) use progress::SlaveProgress;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::{PhysicalOffset, system};
 pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
 pub(crate) use rocketpy_protocol::signature::STATUS;
@@ -65,6 +67,8 @@ const PROOF_BYTES: usize = 28;
 pub(crate) struct Replication {
     master: Option<Arc<Master<RealDisk>>>,
     slave: Option<Arc<Slaving<RealDisk>>>,
+    /// How far readers of a SYNC_MASTER see.
+    confirm: Option<Arc<ConfirmOffset<RealDisk>>>,
 }
 
 /// Reads what is known of the past of the log, and begins the life that the role of the broker wants: a slave's, or a master's, which
@@ -114,13 +118,14 @@ impl Replication {
             let not_followed = peers.not_followed().clone();
             let cutting = (!replication.keeps_tail)
                 .then(|| Cutting { orders: orders.clone(), order: RoleOrder::of(&config) });
-            let role = ground.role().clone();
+            let (role, stay_away) = (ground.role().clone(), config.intervals.stay_away);
             if past.is_diverged() {
                 role.set_log(OwnLog::Diverged);
             }
-            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, cutting };
+            let own =
+                Own { address, file_bytes, flush, flush_timeout, not_followed, role, stay_away, cutting };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
-            return Ok(Self { master: None, slave: Some(Arc::new(slave)) });
+            return Ok(Self { slave: Some(Arc::new(slave)), ..Self::default() });
         }
         let slaves = peers.slaves().clone();
         if replication.role == BrokerRole::SyncMaster && !slaves.are_waited_for() {
@@ -129,8 +134,16 @@ impl Replication {
             );
         }
         let Some(listener) = listener else { return Ok(Self::default()) };
-        let master = Master::start(listener, store, slaves, past, address, file_bytes, replication);
-        Ok(Self { master: Some(Arc::new(master.map_err(failed)?)), slave: None })
+        let confirm =
+            slaves.are_waited_for().then(|| ConfirmOffset::begin(store.clone(), replication)).flatten();
+        let of_slaves = (slaves, confirm.clone());
+        let master = Master::start(listener, store, of_slaves, past, address, file_bytes, replication);
+        Ok(Self { master: Some(Arc::new(master.map_err(failed)?)), slave: None, confirm })
+    }
+
+    /// What limits the readers of a SYNC_MASTER; `None`: they see all that this broker has.
+    pub(crate) fn confirm(&self) -> Option<&Arc<ConfirmOffset<RealDisk>>> {
+        self.confirm.as_ref()
     }
 
     /// The address that listens for slaves.
@@ -139,10 +152,11 @@ impl Replication {
     }
 
     /// A slave leaves its master: see [`Slaving::leave_master`].
-    pub(crate) fn leave_master(&self) {
-        if let Some(slave) = &self.slave {
-            slave.leave_master();
-        }
+    ///
+    /// # Errors
+    /// As [`Slaving::leave_master`].
+    pub(crate) fn leave_master(&self) -> Result<(), EnvError> {
+        self.slave.as_ref().map_or(Ok(()), |slave| slave.leave_master())
     }
 
     /// Whether a slave is connected to its master and gets its log.

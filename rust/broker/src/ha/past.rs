@@ -69,6 +69,9 @@ struct Content {
     is_diverged: bool,
     /// Where the log of this slave's master ended when it last connected.
     master_end: u64,
+    /// Replication address of the master that this slave left, because another slave was to be promoted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_master: Option<String>,
     /// The process that wrote this last does not flush before it answers: a sudden end of it may take what it had.
     flushes_later: bool,
     /// Which slaves have what was acknowledged since it waits for slaves.
@@ -172,7 +175,7 @@ impl<D: Disk> Past<D> {
         let State { lives, content, .. } = &mut *state;
         let is_new = !store.recovery().clean_exit || content.was_slave;
         let begins = lives.begin(end, is_new) && !planted::has(Bug::NoEpochBegun);
-        content.is_diverged = false;
+        (content.is_diverged, content.left_master) = (false, None);
         content.note_start(store.recovery().clean_exit, store.config().flush);
         let after_loss = std::mem::take(&mut content.may_have_lost);
         if begins || content.epochs.list().is_empty() {
@@ -294,6 +297,34 @@ impl<D: Disk> Past<D> {
     /// Where the log of this slave's master ended when it last connected.
     pub(crate) fn master_end(&self) -> PhysicalOffset {
         PhysicalOffset(self.state.lock().content.master_end)
+    }
+
+    /// Address of the master that this slave left; see [`Self::note_left_master`].
+    pub(super) fn left_master(&self) -> Option<String> {
+        self.state.lock().content.left_master.clone()
+    }
+
+    /// Notes that this slave left its master for a promotion.
+    ///
+    /// # Durability
+    /// On return a start of this slave knows it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn note_left_master(&self, address: String) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        state.content.left_master = Some(address);
+        state.is_written = false;
+        drop(state);
+        self.settle()
+    }
+
+    /// This slave follows a master again. [`Self::settle`] writes it; until then a start stays away from the master that was left.
+    pub(super) fn follows_again(&self) {
+        let mut state = self.state.lock();
+        if state.content.left_master.take().is_some() {
+            state.is_written = false;
+        }
     }
 
     /// A master says that this log is not a beginning of its own.

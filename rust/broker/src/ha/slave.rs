@@ -37,8 +37,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Size of one read.
 const READ_BYTES: usize = 1 << 20;
-/// How long a slave stays away from a master that it left. Longer than another one needs to become the master, and to be found.
-const STAYS_AWAY: Duration = Duration::from_secs(30);
 
 /// A slave's thread.
 #[doc(alias = "HAClient")]
@@ -75,6 +73,8 @@ pub(super) struct Own {
     pub(super) not_followed: Arc<Mutex<Option<String>>>,
     /// Records whether this log is a beginning of the master's.
     pub(super) role: Arc<RoleCell>,
+    /// How long it stays away from a master that it left.
+    pub(super) stay_away: Duration,
     /// How the end of its log is cut off that was promised to nobody; `None`: it is not.
     pub(super) cutting: Option<Cutting>,
 }
@@ -91,7 +91,7 @@ pub(super) struct Cutting {
 struct State {
     /// `host:port` of the master's port for slaves.
     master: Option<String>,
-    /// Where a master has that port whom this slave left for another one to become the master, and until when it does not go back.
+    /// Replication address of a master that this slave left for a promotion, and until when it does not go back.
     left: Option<(String, Instant)>,
     /// Whether it is RocketPy's: it is greeted, and gives an empty slave its whole log.
     is_own: bool,
@@ -158,16 +158,22 @@ impl<D: Disk> Slaving<D> {
         own: Own,
         config: FollowConfig,
     ) -> io::Result<Self> {
+        // A restart does not lead back to a master that was left: the stay away begins anew, by a clock that nobody can set.
+        let left = past.left_master().map(|address| (address, Instant::now() + own.stay_away));
+        let state = Mutex::new(State { left, ..State::default() });
         let shared = Arc::new(Following {
             store,
             past,
             own,
             config,
-            state: Mutex::default(),
+            state,
             changed: Condvar::new(),
             began: Instant::now(),
             is_following: AtomicBool::new(false),
         });
+        if let Some((address, _)) = &shared.state.lock().left {
+            shared.tell_left(address);
+        }
         let owner = shared.clone();
         let thread = Builder::new().name("rocketpy-ha".to_owned()).spawn(move || owner.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
@@ -179,7 +185,10 @@ impl<D: Disk> Slaving<D> {
         if state.left.as_ref().is_some_and(|(left, until)| left == address && Instant::now() < *until) {
             return;
         }
-        state.left = None;
+        if state.left.take().is_some() {
+            self.shared.past.follows_again();
+            *self.shared.own.not_followed.lock() = None;
+        }
         state.is_own = is_own;
         if state.master.as_deref() == Some(address) {
             return;
@@ -214,12 +223,23 @@ impl<D: Disk> Slaving<D> {
 
     /// Leaves the master, and does not go back to it for a while unless another one is known meanwhile. On return no report goes to it any more:
     /// it acknowledges nothing that counts on this slave.
-    pub(crate) fn leave_master(&self) {
+    ///
+    /// # Durability
+    /// On return a restart of this slave does not lead back to that master either.
+    ///
+    /// # Errors
+    /// The file cannot be written: a restart would forget it.
+    pub(crate) fn leave_master(&self) -> Result<(), EnvError> {
         let mut state = self.shared.state.lock();
         let left = state.master.take().or_else(|| state.left.take().map(|(master, _)| master));
-        state.left = left.map(|master| (master, Instant::now() + STAYS_AWAY));
+        state.left = left.clone().map(|left| (left, Instant::now() + self.shared.own.stay_away));
         state.disconnect();
+        assert!(state.master.is_none(), "a slave that left its master follows nobody");
+        drop(state);
         self.shared.own.role.set_log(OwnLog::Unchecked);
+        let Some(left) = left else { return Ok(()) };
+        self.shared.tell_left(&left);
+        self.shared.past.note_left_master(left)
     }
 
     /// Whether it is connected to its master and gets its log.
@@ -259,6 +279,14 @@ impl State {
 }
 
 impl<D: Disk> Following<D> {
+    /// Says why no master is followed.
+    fn tell_left(&self, master: &str) {
+        let seconds = self.own.stay_away.as_secs();
+        *self.own.not_followed.lock() = Some(format!(
+            "left {master} because another slave was being promoted: follows the next master that it finds, or the same one after {seconds} s"
+        ));
+    }
+
     fn run(&self) {
         let (mut told, mut pause) = (String::new(), RETRY_PAUSE);
         loop {

@@ -107,8 +107,8 @@ impl Slave {
 /// Fewer slaves can take a message than a send has to wait for.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the message is stored only on this broker: of the {needed} slaves to wait for (inSyncReplicas), {there} are connected and less than \
-     {max_behind_bytes} bytes behind (haSlaveFallbehindMax)"
+    "of the {needed} slaves to wait for (inSyncReplicas), {there} are connected and less than {max_behind_bytes} bytes behind \
+     (haSlaveFallbehindMax)"
 )]
 pub(crate) struct TooFewSlaves {
     there: usize,
@@ -234,11 +234,12 @@ impl Slaves {
         true
     }
 
-    /// The log of a slave reaches to `end`: answers the sends that waited for it.
-    pub(super) fn acknowledge(&self, slave: &Slave, end: PhysicalOffset) {
+    /// The log of a slave reaches to `end`. Returns the end that as many slaves have as are waited for; `None` where there are fewer, or the
+    /// report says nothing new.
+    pub(super) fn acknowledge(&self, slave: &Slave, end: PhysicalOffset) -> Option<PhysicalOffset> {
         let had = slave.acknowledged.fetch_max(end, Ordering::AcqRel);
         if slave.has_reported.swap(true, Ordering::AcqRel) && had >= end {
-            return;
+            return None;
         }
         let mut by_slave: BTreeMap<Identity, PhysicalOffset> = BTreeMap::new();
         for slave in self.connected.lock().iter() {
@@ -247,13 +248,14 @@ impl Slaves {
         }
         let mut ends: Vec<_> = by_slave.into_values().collect();
         self.changed.notify_all();
-        if self.needed == 0 {
-            return;
-        }
         ends.sort_unstable_by(|one, other| other.cmp(one));
-        if let Some(reached) = ends.get(self.needed - 1) {
-            self.held.reached(*reached);
-        }
+        assert!(ends.len() <= MAX_SLAVES, "the slaves that are counted have a bound");
+        ends.get(self.needed.checked_sub(1)?).copied()
+    }
+
+    /// Answers the sends that waited for slaves to have the log up to here.
+    pub(super) fn answer(&self, reached: PhysicalOffset) {
+        self.held.reached(reached);
     }
 }
 

@@ -41,11 +41,12 @@ pub(crate) struct SendBack {
 
 /// Stores the message of a record again: for its group's retries, or as a dead letter.
 ///
-/// Returns what the answer waits for: the flush of the copy, whatever message and broker say of their sends. The consumer commits past the
-/// message once it has the answer.
+/// Returns what the answer waits for: the flush of the copy, whatever message and broker say of their sends, and at a SYNC_MASTER its slaves.
+/// The consumer commits past the message once it has the answer.
 ///
 /// # Errors
-/// The message is not stored.
+/// The message is not stored. Too few slaves for a SYNC_MASTER refuse it before a copy exists: consumers send one themselves then, and a
+/// second copy for each return would double the message with each of its retries.
 pub(crate) async fn take_back(
     intake: &Intake<impl Disk>,
     asked: &SendBack,
@@ -59,6 +60,11 @@ pub(crate) async fn take_back(
     if group.retry_queues <= 0 {
         debug!(group = group.name, "message dropped, its group allows no retries (retryQueueNums)");
         return Ok(AckCondition::default());
+    }
+    let slaves = intake.slaves();
+    if slaves.are_waited_for() {
+        let there = slaves.are_there_for(intake.store().max_physical_offset());
+        there.map_err(|too_few| Refusal::NoSlaveForReturned { why: too_few.to_string() })?;
     }
     let bytes = record?;
     let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: asked.offset })?;
@@ -87,10 +93,7 @@ pub(crate) async fn take_back(
     }
     let announced = stored.announced;
     let end = intake.store().max_physical_offset();
-    // The group moves on once this is answered, so the copy is to outlive this machine where that can be.
-    let slaves = intake.slaves();
-    let replicated = slaves.are_waited_for() && slaves.are_there_for(end).is_ok();
-    Ok(AckCondition { flushed: Some(end), replicated: replicated.then_some(end), announced })
+    Ok(AckCondition { flushed: Some(end), replicated: slaves.are_waited_for().then_some(end), announced })
 }
 
 /// Stores a dead letter of a record that has no room for a retry: another broker, or an earlier version, accepted it. Its properties

@@ -94,7 +94,8 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
             Ok(()) => held.slaves_within = Some(config.replication.slave_timeout),
             Err(too_few) => {
                 held.response.command.code = response::SLAVE_NOT_AVAILABLE;
-                held.response.command.remark = Some(too_few.to_string());
+                held.response.command.remark =
+                    Some(format!("the message is stored only on this broker: {too_few}"));
             }
         }
     }

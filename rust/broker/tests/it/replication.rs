@@ -15,10 +15,11 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::PendingCall;
 use tokio::net::TcpSocket;
 
+use crate::send_backs::send_back;
 use crate::support::{Fixture, Send, TIMEOUT, wait_until};
 
 /// A slave that keeps what it is sent and reports when it is told to.
-struct Slave {
+pub(crate) struct Slave {
     socket: TcpStream,
     log: Vec<u8>,
 }
@@ -42,7 +43,7 @@ impl Slave {
         Self { socket, log: Vec::new() }
     }
 
-    fn report(&mut self, end: u64) {
+    pub(crate) fn report(&mut self, end: u64) {
         self.socket.write_all(&end.to_be_bytes()).unwrap();
     }
 
@@ -58,7 +59,7 @@ impl Slave {
     }
 
     /// Reads a frame; returns where it begins and how many bytes of the log it brings.
-    fn frame(&mut self) -> (u64, usize) {
+    pub(crate) fn frame(&mut self) -> (u64, usize) {
         let mut head = [0; 12];
         self.socket.read_exact(&mut head).unwrap();
         let at = u64::from_be_bytes(head[..8].try_into().unwrap());
@@ -73,7 +74,7 @@ impl Slave {
         self.socket.write_all(&0_u64.to_be_bytes()).is_ok() && self.socket.read_exact(&mut [0; 12]).is_ok()
     }
 
-    fn read_to(&mut self, end: usize) {
+    pub(crate) fn read_to(&mut self, end: usize) {
         while self.log.len() < end {
             self.frame();
         }
@@ -90,7 +91,7 @@ impl Slave {
     }
 }
 
-async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
+pub(crate) async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
     Fixture::start_with(|config| {
         config.replication.role = BrokerRole::SyncMaster;
         config.replication.slave_timeout = TIMEOUT;
@@ -100,7 +101,7 @@ async fn start(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
     .await
 }
 
-async fn code_of_send(fixture: &Fixture, body: &str) -> i32 {
+pub(crate) async fn code_of_send(fixture: &Fixture, body: &str) -> i32 {
     fixture.send(Send::new("orders", body)).await.code
 }
 
@@ -112,7 +113,7 @@ async fn fill(fixture: &Fixture, count: usize, body: &str) {
     }
 }
 
-async fn end_of_log(fixture: &Fixture) -> usize {
+pub(crate) async fn end_of_log(fixture: &Fixture) -> usize {
     crate::state::runtime_value(fixture, "commitLogMaxOffset").await.parse().unwrap()
 }
 
@@ -122,7 +123,7 @@ async fn status(fixture: &Fixture) -> HaRuntimeInfo {
 }
 
 /// A slave that has the whole log, and the master knows it.
-async fn synced(fixture: &Fixture) -> Slave {
+pub(crate) async fn synced(fixture: &Fixture) -> Slave {
     synced_from("127.0.0.1", fixture).await
 }
 
@@ -141,12 +142,16 @@ async fn synced_from(host: &str, fixture: &Fixture) -> Slave {
     slave
 }
 
-async fn is_waiting(call: &mut PendingCall) -> bool {
+pub(crate) async fn is_waiting(call: &mut PendingCall) -> bool {
     tokio::time::timeout(Duration::from_millis(20), call).await.is_err()
 }
 
 async fn begin_send(fixture: &Fixture, body: &str) -> PendingCall {
-    fixture.client.start_call(&fixture.address, Send::new("orders", body).command(), TIMEOUT).await.unwrap()
+    begin_send_with(fixture, Send::new("orders", body)).await
+}
+
+pub(crate) async fn begin_send_with(fixture: &Fixture, send: Send<'_>) -> PendingCall {
+    fixture.client.start_call(&fixture.address, send.command(), TIMEOUT).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,12 +231,45 @@ async fn connections_that_say_nothing_make_room_for_a_slave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slave_that_does_not_report_in_time_is_told_to_the_sender() {
-    let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
+    let soon = Duration::from_millis(50);
+    let fixture = start(|config| {
+        (config.replication.slave_timeout, config.replication.max_not_caught_up) = (soon, soon);
+    })
+    .await;
     fill(&fixture, 1, "x").await;
     let _slave = synced(&fixture).await;
     let late = fixture.send(Send::new("orders", "late")).await;
     assert_eq!(late.code, response::FLUSH_SLAVE_TIMEOUT, "{:?}", late.remark);
     fixture.wait_for_end("orders", 0, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_returned_message_is_answered_once_its_slave_has_the_copy_as_a_send_is() {
+    let fixture = start(|_| {}).await;
+    fill(&fixture, 1, "failed").await;
+    let end = end_of_log(&fixture).await;
+    let return_it = || send_back(0, -1, None);
+    let alone = fixture.call(return_it()).await;
+    assert_eq!(alone.code, response::SLAVE_NOT_AVAILABLE, "{:?}", alone.remark);
+    assert!(alone.remark.unwrap().contains("of the 1 slaves to wait for (inSyncReplicas), 0 are connected"));
+    assert_eq!(end_of_log(&fixture).await, end, "the consumer sends a copy itself, so there is none yet");
+
+    let mut slave = synced(&fixture).await;
+    let mut call = fixture.client.start_call(&fixture.address, return_it(), TIMEOUT).await.unwrap();
+    slave.frame();
+    assert!(is_waiting(&mut call).await, "the slave has not said that it has the copy");
+    let end = end_of_log(&fixture).await;
+    slave.read_to(end);
+    slave.report(end as u64);
+    assert_eq!(call.await.unwrap().code, response::SUCCESS);
+
+    let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
+    fill(&fixture, 1, "failed").await;
+    let _silent = synced(&fixture).await;
+    let end = end_of_log(&fixture).await;
+    let late = fixture.call(return_it()).await;
+    assert_eq!(late.code, response::FLUSH_SLAVE_TIMEOUT, "{:?}", late.remark);
+    assert!(end_of_log(&fixture).await > end, "the copy is stored: the message may come twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use crate::support::{Fixture, Pull, Pulled, Send, TIMEOUT};
 
 const GROUP: &str = "workers";
 
-fn send_back(offset: u64, delay_level: i32, max_reconsume_times: Option<i32>) -> Command {
+pub(crate) fn send_back(offset: u64, delay_level: i32, max_reconsume_times: Option<i32>) -> Command {
     let header = ConsumerSendMsgBackRequestHeader {
         offset: offset as i64,
         group: GROUP,

@@ -130,6 +130,9 @@ pub const KEYS: &[Key] = keys! {
         /// Maximum lag of a slave that sends wait for. With too few other slaves a send is answered SLAVE_NOT_AVAILABLE at
         /// once: the master has the message.
         "haSlaveFallbehindMax" = Whole(1, ANY, "bytes") => [broker.replication.max_behind_bytes];
+        /// Readers of a SYNC_MASTER see a message once `inSyncReplicas` brokers have it. If slaves confirm nothing for this time,
+        /// readers see every message of the master until its slaves have caught up. 0: readers never wait for slaves.
+        "haMaxTimeSlaveNotCatchup" = millis(0, DAY_MS) => [broker.replication.max_not_caught_up];
         /// Interval of heartbeats to a slave that receives no other data.
         "haSendHeartbeatInterval" = millis(10, DAY_MS) => [broker.replication.heartbeat_every];
         /// Time without a report after which a slave is disconnected.

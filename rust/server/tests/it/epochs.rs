@@ -47,6 +47,39 @@ fn a_pair_with_a_token_gives_the_log_to_nobody_without_it() {
     take_back(pair);
 }
 
+/// Without it a slave that restarts during a promotion acknowledges for the former master again.
+#[test]
+fn a_slave_that_left_its_master_stays_away_over_a_restart_and_follows_again_later() {
+    let mut pair = Pair::start();
+    pair.send(0..10);
+    pair.wait_for_slave();
+    let restart = |pair: &mut Pair, stay_away| {
+        pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+        let mut config = pair.of_slave();
+        config.broker.intervals.stay_away = stay_away;
+        pair.slave = Some(Process::start(Role::Broker, config).unwrap());
+    };
+    let why = |pair: &Pair| pair.try_status(&pair.slave()).unwrap().not_followed;
+    let left = format!("left {} because another slave was being promoted", pair.slave_addr());
+    let answer = pair.caller.call(&pair.slave(), Command::bare_request(request::LEAVE_MASTER));
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    assert!(why(&pair).is_some_and(|why| why.contains(&left)), "{:?}", why(&pair));
+
+    restart(&mut pair, TIMEOUT);
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    wait_until("the slave is registered, so it could find its master", || {
+        let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().any(|broker| broker.broker_addrs.get(&1) == Some(&pair.slave()))
+    });
+    assert!(why(&pair).is_some_and(|why| why.contains(&left)), "{:?}", why(&pair));
+    pair.send(10..20);
+    assert!(pair.end(&pair.slave()) < pair.end(&pair.master()));
+
+    restart(&mut pair, Duration::ZERO);
+    pair.wait_for_slave();
+    assert_eq!(why(&pair), None);
+}
+
 /// A slave stays with its master, whoever asks it to leave.
 #[test]
 fn strangers_detach_no_slave_of_a_pair_with_a_token_and_its_slaves_promote_each_other() {

@@ -214,7 +214,7 @@ impl<D: Disk> Appender<D> {
     #[inline]
     fn tell(&self, is_awaited: bool, wakes: bool) {
         self.append_bell.ring_if_awaited();
-        let hurries = is_awaited && self.log.config().flush == FlushMode::Async; // else the flush does
+        let hurries = is_awaited && self.wakes_dispatch();
         if !gather::note(hurries || wakes) {
             match (hurries, wakes) {
                 (true, _) => self.dispatch_wake.hurry(),
@@ -224,8 +224,14 @@ impl<D: Disk> Appender<D> {
         }
     }
 
+    /// Whether an append makes its record readable at once, so that it wakes dispatch. Else the flush or the confirmation does.
+    #[inline]
+    fn wakes_dispatch(&self) -> bool {
+        self.log.config().flush == FlushMode::Async && !self.log.holds_readers()
+    }
+
     /// Bytes of the log that dispatch may see and has not: under synchronous flush those that are not durable do not count, and
-    /// have a bound of their own.
+    /// have a bound of their own. Nor do those that are not confirmed.
     #[inline]
     fn undispatched_bytes(&self) -> u64 {
         self.log.readable_end().saturating_sub(self.backlog.dispatched())
@@ -291,8 +297,7 @@ impl<D: Disk> Appender<D> {
         let ahead = u64::from(planted::has(Bug::PublishedAhead));
         writer.publish(physical_offset + size_bytes + ahead, stored_at_ms);
         failpoint::reach(Point::AfterAppend);
-        let is_async = self.log.config().flush == FlushMode::Async; // else the flush wakes it
-        Ok(Some(is_async && writer.take_wake()))
+        Ok(Some(self.wakes_dispatch() && writer.take_wake()))
     }
 
     /// Makes sure that the active file has room for records, and rolls to the next one when it has not. Returns false

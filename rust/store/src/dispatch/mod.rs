@@ -39,8 +39,8 @@ const TICK: Duration = Duration::from_millis(2);
 const BUSY_BYTES: u64 = 1 << 20;
 /// Up to this many bytes the flush thread itself dispatches what it made durable.
 const INLINE_DISPATCH_BYTES: u64 = 128 << 10;
-/// Maximum sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this interval finds what
-/// was missed.
+/// Maximum sleep under synchronous flush, and while readers are held. The thread that flushes or confirms wakes dispatch for what it
+/// leaves; this interval finds what was missed.
 const LONGEST_SLEEP_OF_SYNC: Duration = Duration::from_secs(1);
 /// Maximum sleep otherwise: every append that finds dispatch asleep wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
@@ -203,6 +203,7 @@ impl<D: Disk> Dispatcher<D> {
             _ if is_of_few => PUT_OFF,
             _ if owes_writes => QUIET,
             FlushMode::Sync => LONGEST_SLEEP_OF_SYNC,
+            FlushMode::Async if self.log.holds_readers() => LONGEST_SLEEP_OF_SYNC,
             FlushMode::Async => LONGEST_SLEEP,
         };
         // Set under the writer lock: the next append sees it, and the check below sees the earlier ones.
@@ -237,9 +238,13 @@ impl<D: Disk> Dispatcher<D> {
     /// Dispatches on the flush thread what it made durable under synchronous flush, if that is a few records and nobody
     /// else works on the index: waking a thread for them costs more. Leaves everything else to the dispatch thread.
     pub(crate) fn round_inline(&self) {
-        if self.log.config().flush == FlushMode::Async {
-            return;
+        if self.log.config().flush == FlushMode::Sync {
+            self.round_of_few();
         }
+    }
+
+    /// The same on the thread that confirmed records for readers.
+    pub(crate) fn round_of_few(&self) {
         let owed_writes = self.derived.files().waiting() > 0;
         if self.undispatched_bytes() <= INLINE_DISPATCH_BYTES
             && !self.admission.has_queue_fault()

@@ -301,7 +301,7 @@ impl<D: Disk> Reads<D> {
     /// [`StoreError::DamagedLog`] when the record cannot be read, or is not what was written.
     pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
         let Some(file) = self.log.find(offset) else { return Ok(None) };
-        let end = file.wrote().min(self.log.readable_end());
+        let end = file.wrote().min(self.log.safe_end());
         if offset >= end {
             return Ok(None);
         }
@@ -328,7 +328,7 @@ impl<D: Disk> Reads<D> {
     /// [`StoreError::Env`] when the file cannot be read, [`StoreError::DamagedLog`] when it holds something else.
     pub(crate) fn record_from_file(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
         let Some(file) = self.log.find(offset) else { return Ok(None) };
-        let end = file.wrote().min(self.log.readable_end());
+        let end = file.wrote().min(self.log.safe_end());
         if offset + RecordHead::BYTES as u64 > end {
             return Ok(None);
         }
@@ -349,11 +349,11 @@ impl<D: Disk> Reads<D> {
     /// Whether the record at an offset, or that there is none, can be told without the disk.
     pub(crate) fn is_in_memory(&self, offset: PhysicalOffset) -> bool {
         let Some(file) = self.log.find(offset) else { return true };
-        let end = file.wrote().min(self.log.readable_end());
+        let end = file.wrote().min(self.log.safe_end());
         if offset >= end {
             return true;
         }
-        if self.log.readable_end() - offset < RECENT {
+        if self.log.safe_end() - offset < RECENT {
             return true;
         }
         let (at, most) = (offset - file.start, end - offset);

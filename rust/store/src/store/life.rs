@@ -36,6 +36,7 @@ impl<D: Disk> Core<D> {
     /// # Source
     /// docs/reference/store-format.md 5.11, and 16 check 4.
     pub(super) fn finish(&self) -> Result<(), StoreError> {
+        self.log.release_readers(); // there are none
         self.admission.check_sound()?; // else nothing below may be believed, and the next start has to check
         self.flusher.flush_all().map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
@@ -93,6 +94,7 @@ impl<D: Disk> Core<D> {
     /// Brings dispatch and the checkpoint past a place of the log, so that no recovery reads the records before it.
     fn pass(&self, end: PhysicalOffset) -> Result<(), StoreError> {
         self.flusher.flush_to(end)?; // under synchronous flush dispatch goes no further
+        self.log.confirm(end); // nor does it while readers are held
         while self.dispatcher.dispatched() < end && self.dispatcher.round()? {}
         self.keeper.keep(false)
     }

@@ -184,7 +184,8 @@ impl<D: Disk> Store<D> {
         self.core.dispatcher.dispatched()
     }
 
-    /// End of what readers may see: under [`crate::FlushMode::Sync`] what is durable, else the end of the log.
+    /// End of what readers may see: under [`crate::FlushMode::Sync`] what is durable, else the end of the log; while readers are held no more
+    /// than is confirmed.
     pub fn readable_end(&self) -> PhysicalOffset {
         self.core.log.readable_end()
     }

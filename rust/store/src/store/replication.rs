@@ -40,6 +40,39 @@ impl<D: Disk> Store<D> {
         self.core.admission.append_bell().end_waits();
     }
 
+    /// Lets readers see the records of now, and later ones only once [`Store::confirm`] covers them: pulls, queue offsets and key look-ups.
+    /// [`Store::record_at`] finds a record by its place all the same. A deleted topic confirms the log before its deletion.
+    #[doc(alias = "setConfirmOffset")]
+    pub fn hold_readers(&self) {
+        self.core.log.hold_readers();
+        self.core.dispatcher.hurry();
+    }
+
+    /// While readers are held, lets them see the log before `end`. [`Store::dispatch_confirmed`] is to follow.
+    ///
+    /// # Panics
+    /// When the log ends before that.
+    pub fn confirm(&self, end: PhysicalOffset) {
+        self.core.log.confirm(end);
+    }
+
+    /// Makes what was confirmed readable: a few records on this thread, more of them on that of dispatch.
+    pub fn dispatch_confirmed(&self) {
+        self.core.dispatcher.round_of_few();
+    }
+
+    /// Readers see again all that is in the log, or under [`crate::FlushMode::Sync`] what is durable.
+    pub fn release_readers(&self) {
+        self.core.log.release_readers();
+        self.core.dispatcher.hurry();
+    }
+
+    /// Up to where readers see the log while they are held; `None` while they are not.
+    #[doc(alias = "getConfirmOffset")]
+    pub fn confirmed_offset(&self) -> Option<PhysicalOffset> {
+        self.core.log.confirmed()
+    }
+
     /// Appends records that were copied from the log of another store, its master, to their places in this one. `at` is where `bytes`
     /// begin, and is to be the end of this log; `bytes` are whole records ([`crate::whole_records`]) and whole blank records. Returns the
     /// end of the log: `at` behind all of `bytes`.

@@ -8,6 +8,7 @@ mod faulty;
 mod flush;
 mod folder;
 mod format;
+mod held_readers;
 mod index;
 mod index_files;
 mod index_oracle;
