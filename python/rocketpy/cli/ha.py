@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
+from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.clock import monotonic
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-
-MASTER_ID = 0
 
 
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
