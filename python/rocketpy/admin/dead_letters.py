@@ -46,7 +46,9 @@ class DeadLetterGroup:
     newest_error: str | None = None
     """Error of the newest dead letter; None if unknown."""
     resent: int | None = None
-    """Number of dead letters whose original topic has the resent copy; None if not looked up."""
+    """Number of dead letters whose original topic has the resent copy; None if unknown."""
+    resent_error: str | None = None
+    """Error of the look-up of resent copies; None if it did not fail."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,14 +15,12 @@ from rocketpy.base.instant import UNITS_MS, datetime_of, now_ms
 from rocketpy.base.names import RETRY_PREFIX
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import (
+    UNKNOWN,
     UNREADABLE_BODY,
-    BrokerNotFoundError,
     ConnectionFailedError,
     ConnectionLostError,
     GroupNotFoundError,
     InvalidArgumentError,
-    ProtocolError,
-    RefusedError,
     RequestTimeoutError,
     RocketPyError,
     TopicNotFoundError,
@@ -37,21 +35,11 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant
     from rocketpy.message import MessageQueue
 
-__all__ = ["UNKNOWN", "StatusCalls"]
+__all__ = ["StatusCalls"]
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-UNKNOWN = (
-    BrokerNotFoundError,
-    ConnectionFailedError,
-    ConnectionLostError,
-    ProtocolError,
-    RefusedError,
-    RequestTimeoutError,
-    TopicNotFoundError,
-)
-"""Errors that leave a part of a status unknown. Misuse, such as a closed client, is raised."""
 CONCURRENT_CALLS = 8
 """Maximum number of requests of one status call at a time."""
 AWAY = (ConnectionFailedError, ConnectionLostError, RequestTimeoutError)

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, QueueLag
-from rocketpy.admin.status_calls import UNKNOWN
 from rocketpy.base.names import is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.errors import UNKNOWN
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 LIST = "`rocketpy group list` shows the groups"

@@ -278,7 +278,7 @@ def add_cluster(bundle: Bundle, name_server: str) -> None:
 
 
 def members(admin: Admin) -> list[dict[str, Any]]:
-    """Returns the live members of each group. Names are values, so that none is taken for that of a secret."""
+    """Returns the live members of each group. Names are values: a group named `tokens` has no secret."""
     return [member_row(group.name, one) for group in admin.groups() for one in described(admin, group)]
 
 

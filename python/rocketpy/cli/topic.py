@@ -9,7 +9,6 @@ import typer
 
 from rocketpy import Admin, TopicStatus
 from rocketpy.admin.cluster import TopicBroker, TopicInfo, message_count
-from rocketpy.admin.status_calls import UNKNOWN
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
@@ -18,7 +17,7 @@ from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import UNKNOWN, TopicNotFoundError
 from rocketpy.schedule.journal import TOPIC as SCHEDULES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
