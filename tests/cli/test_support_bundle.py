@@ -73,13 +73,13 @@ def test_a_broker_that_hangs_is_named_and_the_rest_is_collected(start, command, 
     broker.process.send_signal(signal.SIGSTOP)
     try:
         line = ["--timeout", "1", "support-bundle", str(archive), "--log", str(tmp_path), "--json"]
-        told = json.loads(command(*line, name_server=address).stdout)
+        result = json.loads(command(*line, name_server=address).stdout)
     finally:
         broker.process.send_signal(signal.SIGCONT)
     files = files_of(archive)
-    assert "timed out" in told["missing"]["brokers/broker-a-0/figures.json"]
-    assert "not requested" in told["missing"]["brokers/broker-a-0/configuration.json"]
-    assert told["contents"].keys() == files.keys()
+    assert "timed out" in result["missing"]["brokers/broker-a-0/figures.json"]
+    assert "not requested" in result["missing"]["brokers/broker-a-0/configuration.json"]
+    assert result["contents"].keys() == files.keys()
     assert "brokers/broker-a-0/figures.json: " in files["contents.txt"].partition("Not included:")[2]
     assert f"logs/{broker.log.name}" in files
     (server,) = (one for one in json.loads(files["threads.json"]) if one["pid"] == broker.process.pid)
@@ -89,8 +89,8 @@ def test_a_broker_that_hangs_is_named_and_the_rest_is_collected(start, command, 
 
 def test_a_bundle_without_a_cluster_has_the_machine(command, tmp_path: Path):
     archive = tmp_path / "bundle.tar.gz"
-    told = json.loads(command("support-bundle", str(archive), "--json", name_server="127.0.0.1:1").stdout)
-    assert "127.0.0.1:1" in told["missing"]["status.json"]
+    result = json.loads(command("support-bundle", str(archive), "--json", name_server="127.0.0.1:1").stdout)
+    assert "127.0.0.1:1" in result["missing"]["status.json"]
     assert {"versions.json", "doctor.json", "environment.json"} <= files_of(archive).keys()
     assert f"{archive} already exists" in command("support-bundle", str(archive), code=2).stderr
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 MASK = "***"
-SECRET_NAME = re.compile(r"secret|passw|passphrase|pwd|token(?!iz)|key|credential", re.IGNORECASE)
+SECRET_NAME = re.compile(r"secret|passw|passphrase|pwd|token(?!izer)|key|credential", re.IGNORECASE)
 """Part of a name whose value is a secret."""
 ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]++)[\\"'\])]*+[ \t]*+[=:]++>?[ \t]*+""")
 """Beginning of `name=value` or `name: value`, also within JSON, which may be escaped."""
