@@ -197,6 +197,25 @@ def test_groups_are_requested_together_and_at_most_eight_at_a_time(rocketpy_serv
     assert most == CONCURRENT_CALLS
 
 
+def test_an_event_loop_requests_groups_together_too(rocketpy_server):
+    async def main() -> list[int]:
+        together = asyncio.Barrier(CONCURRENT_CALLS)
+        running: set[int] = set()
+
+        async def call(item: int) -> int:
+            running.add(item)
+            assert len(running) <= CONCURRENT_CALLS
+            async with asyncio.timeout(60):
+                await together.wait()
+            running.discard(item)
+            return item
+
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as twin:
+            return await twin._each(call, range(2 * CONCURRENT_CALLS))
+
+    assert asyncio.run(main()) == list(range(2 * CONCURRENT_CALLS))
+
+
 def test_the_bytes_that_a_search_for_retries_reads_are_bounded(rocketpy_server_factory):
     server = rocketpy_server_factory()
     with server.admin() as admin, server.producer("filler") as producer:
