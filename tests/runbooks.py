@@ -19,6 +19,9 @@ ITEM = re.compile(r"^(\d+)\. ", re.MULTILINE)
 SERVER = re.compile(r"^rocketpy (server|broker|namesrv) ")
 EXIT_CODE = re.compile(r"# exit code (\d+)")
 PLACEHOLDER = re.compile(r"(?<![\w$.%-])[A-Z][A-Z_]+(?![\w=])")
+COLUMN = re.compile(r"`((?!rocketpy |mq|rmq_)[a-z]+(?:[ /_][a-z]+)*)`")
+"""Name of a column in the text of a step, unless it is a word of the step's commands."""
+AFTER_STEPS = re.compile(r"^(?! |$|\d+\. )", re.MULTILINE)
 RUN_SECONDS = 240
 
 
@@ -30,6 +33,19 @@ def steps(text: str) -> dict[int, list[str]]:
         assert numbers, f"commands before the first step: {fence[3]}"
         commands = "\n".join(line.removeprefix(fence[1]) for line in fence[3].splitlines())
         found.setdefault(numbers[-1], []).append(commands)
+    return found
+
+
+def columns(text: str) -> dict[int, set[str]]:
+    """Returns the columns that each numbered step names."""
+    items = list(ITEM.finditer(text))
+    ends = [*(item.start() for item in items[1:]), len(text)]
+    found: dict[int, set[str]] = {}
+    for item, end in zip(items, ends, strict=True):
+        after = AFTER_STEPS.search(text, item.end(), end)
+        step = text[item.end() : after.start() if after else end]
+        commands = " ".join(fence[3] for fence in FENCE.finditer(step))
+        found[int(item[1])] = {name for name in COLUMN.findall(FENCE.sub("", step)) if name not in commands}
     return found
 
 
@@ -95,14 +111,20 @@ class Runbook:
 
     def __init__(self, operator: Operator, text: str, words: dict[str, object]) -> None:
         self._operator = operator
-        self._steps = steps(text)
+        self._steps, self._columns = steps(text), columns(text)
         self.words = words
         self.left = set(self._steps)
 
     def run(self, *numbers: int) -> str:
-        """Runs steps, and returns what they print."""
+        """Runs steps, and returns what they print. A step prints each column that its text names."""
         self.left -= set(numbers)
-        return "".join(self._run(self.filled(commands)) for number in numbers for commands in self._steps[number])
+        return "".join(self._run_step(number) for number in numbers)
+
+    def _run_step(self, number: int) -> str:
+        printed = "".join(self._run(self.filled(commands)) for commands in self._steps[number])
+        missing = [name for name in self._columns[number] if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", printed)]
+        assert not missing, f"step {number} names columns that it does not print: {missing}\n{printed}"
+        return printed
 
     def repeat(self, number: int, holds: Callable[[str], object]) -> str:
         """Runs a step until its output is as the page says."""

@@ -196,6 +196,16 @@ class DamagedDataError(RocketPyError):
 
 UNREADABLE_BODY = (DamagedDataError, MessageTooLargeError)
 """Errors of a body that does not decompress, or that exceeds its maximum size."""
+UNKNOWN = (
+    BrokerNotFoundError,
+    ConnectionFailedError,
+    ConnectionLostError,
+    ProtocolError,
+    RefusedError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+)
+"""Errors that leave a part of an answer unknown. Misuse, such as a closed client, is raised."""
 
 
 class ServerError(RocketPyError):

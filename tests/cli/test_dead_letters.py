@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 
 import pytest
 from wire import OK, SEND, SEND_MESSAGE, Raw, give_up, request
 
-from rocketpy import Message, Producer
+from rocketpy import Admin, Message, Producer, Server
 from waiting import wait_until
 
 
@@ -64,7 +65,7 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert "1 dead letter sent" in rocketpy("dlq", "resend", group, "--property", "n=two", "--yes").stdout
     shown = {one["body"]: one["resent"] for one in json.loads(rocketpy("dlq", "show", group, "--json").stdout)}
     assert shown == {"one": False, "two": True, "three": False}
-    for options, resent in [((), 1), (("--check", "3"), 1), (("--check", "2"), None)]:
+    for options, resent in [((), 1), (("--check", "2"), None)]:
         (listed,) = [
             one for one in json.loads(rocketpy("dlq", "list", *options, "--json").stdout) if one["group"] == group
         ]
@@ -191,3 +192,36 @@ def test_a_dash_is_standard_output(rocketpy, group: str, tmp_path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     assert bodies(rocketpy("dlq", "export", group, "-").stdout) == ["one", "two", "three"]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_broker_that_hangs_leaves_resent_unknown_and_one_notice(start, command, tmp_path):
+    names = start("namesrv", "--port", "0").name_server
+    line = ["--port", "0", "--name-server", names, "--broker-name"]
+    here, hanging = (start("broker", str(tmp_path / name), *line, name) for name in ("here", "hanging"))
+    with Admin(names, api_timeout=60) as admin, Producer("dying", name_servers=names, send_timeout=60) as producer:
+        admin.create_topic("orders", queues=1)
+        (queue,) = (one for one in admin.queues("orders") if one.broker_name == "here")
+        give_up(here.ready["broker"], "billing", *(producer.send(Message("orders", b"x"), queue=queue) for _ in "ab"))
+        wait_until(lambda: len(list(admin.dead_letters("billing"))) == 2)
+    hanging.process.send_signal(signal.SIGSTOP)
+    try:
+        shown = command("--timeout", "1", "dlq", "show", "billing", "--json", name_server=names)
+        listed = command("--timeout", "1", "dlq", "list", "--json", name_server=names)
+    finally:
+        hanging.process.send_signal(signal.SIGCONT)
+    assert [one["resent"] for one in json.loads(shown.stdout)] == [None, None]
+    assert [(one["count"], one["resent"]) for one in json.loads(listed.stdout)] == [(2, None)]
+    for printed in (shown, listed):
+        (notice,) = printed.stderr.splitlines()
+        assert notice.startswith("`resent` is unknown: ")
+        assert hanging.ready["broker"] in notice
+
+
+def test_the_look_ups_of_resent_copies_are_bounded_for_all_groups_together(tmp_path):
+    with Server(tmp_path / "store") as server, server.admin() as admin, server.producer("filler") as producer:
+        for group in ("first", "second"):
+            for _ in range(2):
+                producer.send(Message(f"%DLQ%{group}", b"x"))
+        wait_until(lambda: [one.count for one in admin.dead_letter_groups()] == [2, 2])
+        for budget, resent in ((4, [0, 0]), (3, [0, None]), (1, [None, None])):
+            assert [one.resent for one in admin.dead_letter_groups(check_resent=budget)] == resent

@@ -71,6 +71,8 @@ def test_commands_of_units_start_servers(start, tmp_path: Path):
         (state,) = re.findall(r"^StateDirectory=(\S+)$", text, re.MULTILINE)
         (line,) = re.findall(rf"^ExecStart={INSTALLED} (.*)$", text, re.MULTILINE)
         assert "broker" not in unit or f"/var/lib/{state} " in line
+        kept = re.findall(r"^Environment=ROCKETPY_KV_CONFIG_PATH=(\S+)/kvConfig.json$", text, re.MULTILINE)
+        assert kept == ([f"/var/lib/{state}"] if "namesrv" in unit else [])
         arguments = [word.replace("/var/lib", str(tmp_path)).replace("/etc", str(tmp_path)) for word in line.split()]
         config = Path(arguments[-1])
         config.parent.mkdir(exist_ok=True)

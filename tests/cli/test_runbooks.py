@@ -155,6 +155,7 @@ def test_a_message_that_nobody_received_is_found(operator: Operator, admin: Admi
     (receipt,) = send(operator, "rejected", key="A-17", trace=True)
     words = broker_words(operator)
     give_up(str(words["BROKER"]), GROUP, receipt, error="Reject: no such order")
+    admin.reset_offsets(GROUP, TOPIC, "latest")
     traces = lambda: admin.trace(receipt.msg_id)  # noqa: E731
     wait_until(traces, "the trace is stored")
     with operator.following("find-a-message", **words, KEY="A-17", MSG_ID=receipt.msg_id) as page:

@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import signal
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ import rocketpy as sdk
 from commands import command_lines
 from rocketpy import BrokerStatus, ClusterStatus, GroupStatus, Message
 from rocketpy.cli import main
+from rocketpy.cli.group import retry_text
 from rocketpy.cli.ha import narrow
-from rocketpy.cli.status import broker_rows, screen
+from rocketpy.cli.status import broker_rows, screen, waiting
 from rocketpy.console.output import table_of
 from waiting import wait_until
 
@@ -37,8 +40,8 @@ def test_status_shows_brokers_and_what_waits(rocketpy, server, topic: str, group
     rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest")
     with sdk.Producer("filler", name_servers=server.name_server) as producer:
         producer.send(Message(topic, b"x", delay_level=18))
-        for waiting in (f"%RETRY%{group}", f"%DLQ%{group}", f"%DLQ%{group}"):
-            producer.send(Message(waiting, b"x"))
+        for place in (f"%RETRY%{group}", f"%DLQ%{group}", f"%DLQ%{group}"):
+            producer.send(Message(place, b"x"))
 
     def found() -> dict:
         return json.loads(rocketpy("status", "--json").stdout)
@@ -66,11 +69,13 @@ def test_status_names_a_broker_that_does_not_answer(start, command, tmp_path: Pa
     broker.process.send_signal(signal.SIGSTOP)
     try:
         shown = command("--timeout", "1", "status", name_server=address).stdout
+        unknown = command("--timeout", "1", "status", "--json", name_server=address).stdout
         listed = command("--timeout", "1", "topic", "list", name_server=address)
     finally:
         broker.process.send_signal(signal.SIGCONT)
     assert f"({broker.ready['broker']}): " in shown
-    assert "delayed ?" in shown
+    assert "waiting: lag ?, retries due ?, delayed ?, timers ?; ? dead letters" in shown
+    assert json.loads(unknown)["groups"] is None
     assert "groups unknown: " in shown
     assert f"no topics of applications at {address}" in listed.stdout
 
@@ -78,30 +83,52 @@ def test_status_names_a_broker_that_does_not_answer(start, command, tmp_path: Pa
 def test_topics_are_listed_with_messages_rate_and_groups(rocketpy, server, topic: str, group: str):
     rocketpy("produce", topic, stdin="1\n2\n3\n")
     rocketpy("group", "reset", group, "--topic", topic, "--to", "latest")
-    (row,) = (one for one in json.loads(rocketpy("topic", "list", "--json").stdout) if one["topic"] == topic)
-    assert (row["messages"], row["groups"]) == (3, [group])
-    assert row["messages_per_second"] in (0.05, 0), "of the last minute"
+
+    def row() -> dict:
+        (found,) = (one for one in json.loads(rocketpy("topic", "list", "--json").stdout) if one["topic"] == topic)
+        return found
+
+    assert (row()["messages"], row()["groups"]) == (3, [group])
     shown = rocketpy("topic", "list").stdout
     (line,) = (line for line in shown.splitlines() if topic in line)
     assert [cell.strip() for cell in line.split("│")][2::2] == ["3", group]
     assert {"topic": topic} in json.loads(rocketpy("topic", "list", "--names", "--json").stdout)
+    wait_until(lambda: rocketpy("produce", topic, stdin="1\n2\n3\n") and row()["messages_per_second"] >= 0.05)
 
 
 def test_lag_names_the_messages_that_wait_for_their_retry(rocketpy, server, topic: str, group: str):
-    with sdk.PushConsumer(group, name_servers=server.name_server) as mailer:
-
-        @mailer.on(topic)
-        def fail(_message: sdk.ReceivedMessage) -> None:
-            raise ValueError
-
-        mailer.start()
-        rocketpy("produce", topic, stdin="1\n")
+    rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest")
+    with sdk.Producer("filler", name_servers=server.name_server) as producer:
+        retry = Message(f"%RETRY%{group}", os.urandom(1 << 20), delay_level=18)  # 2 hours
+        producer.send(retry)
         with sdk.Admin(server.name_server, api_timeout=60) as admin:
             wait_until(lambda: admin.waiting_retries(group).messages == 1)
-            mailer.close()
-    shown: list[str] = []
-    wait_until(lambda: shown.append(rocketpy("group", "lag", group).stdout) or "retry, the first at 2" in shown[-1])
-    assert "1 more message failed and wait" in shown[-1]
+            assert "1 failed message waits for its retry, the first at 2" in rocketpy("group", "lag", group).stdout
+            producer.send(retry)
+            wait_until(lambda: admin.waiting_retries(group).messages == 2)
+            assert "2 failed messages wait for their retry, the first at 2" in retry_text(admin, group)
+
+
+class ShortOfBytes(sdk.Admin):
+    """Reads a part of the delayed messages."""
+
+    def __init__(self, name_server: str, max_bytes: int) -> None:
+        super().__init__(name_server, api_timeout=60)
+        self.max_bytes = max_bytes
+
+    def waiting_retries(self, group: str, **options: int) -> sdk.WaitingRetries:
+        return super().waiting_retries(group, max_bytes=self.max_bytes, **options)
+
+
+def test_the_number_of_retries_after_a_read_of_a_part_is_a_minimum_or_unknown(tmp_path: Path):
+    with sdk.Server(tmp_path / "store") as server, server.producer("filler") as producer:
+        for _ in range(3):
+            producer.send(Message("%RETRY%mailer", os.urandom(1 << 20), delay_level=18))
+        with server.admin() as admin:
+            wait_until(lambda: admin.status().delayed == 3)
+        for max_bytes, shown in ((1 << 20, "at least "), (0, "is unknown")):
+            with ShortOfBytes(server.name_server, max_bytes) as admin:
+                assert shown in retry_text(admin, "mailer")
 
 
 def broker(name: str, broker_id: int) -> BrokerStatus:
@@ -131,6 +158,18 @@ def test_groups_with_the_most_waiting_messages_are_shown():
     assert "delayed ?" in shown
     assert "timers 2,000" in shown, "of masters: slaves have copies"
     assert "part unknown" in shown
+
+
+def test_a_total_with_an_unknown_part_is_a_question_mark():
+    groups = (GroupStatus("known", 0, (), 7, 8, 9), GroupStatus("unknown", 0, None, None, None, None, "no answer"))
+    away = replace(FOUR[0], timers=None, error="no answer")
+    for brokers, of_groups, shown in (
+        (FOUR, groups[:1], "lag 7, retries due 8, delayed 5, timers 2,000; 9 dead letters"),
+        (FOUR, groups, "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
+        (FOUR, None, "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
+        ([away, *FOUR[1:]], groups[:1], "lag 7, retries due 8, delayed 5, timers ?; 9 dead letters"),
+    ):
+        assert waiting(ClusterStatus(tuple(brokers), 3, of_groups, 5, ())) == f"waiting: {shown}"
 
 
 @pytest.fixture(scope="module")

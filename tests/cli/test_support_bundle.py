@@ -10,7 +10,8 @@ import pytest
 
 import rocketpy as sdk
 from rocketpy import Message
-from rocketpy.console.secrets import masked_text
+from rocketpy.cli.support_bundle import Bundle, members, server_of
+from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 SECRET = "hush0e5c2a97d14b46f3"
 
@@ -31,7 +32,7 @@ def test_a_planted_secret_is_nowhere_in_the_archive_and_the_rest_is(command, tmp
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----\n"
     )
     log.write_text(
-        f'first line\ntook 5 ms secretKey={SECRET} user="me"\nsent {{\\"token\\": \\"{SECRET}\\"}}\n'
+        f'first line\ntook 5 ms user="me" secretKey={SECRET}, and {SECRET}\nsent {{\\"token\\": \\"{SECRET}\\"}}\n'
         f"authorization: Bearer {SECRET}\nlast line\n"
     )
     secrets = {"ROCKETPY_HA_TOKEN_FILE": str(token), "ROCKETPY_PASSWORD": SECRET, "ROCKETPY_BROKER_NAME": "broker-a"}
@@ -72,13 +73,13 @@ def test_a_broker_that_hangs_is_named_and_the_rest_is_collected(start, command, 
     broker.process.send_signal(signal.SIGSTOP)
     try:
         line = ["--timeout", "1", "support-bundle", str(archive), "--log", str(tmp_path), "--json"]
-        told = json.loads(command(*line, name_server=address).stdout)
+        result = json.loads(command(*line, name_server=address).stdout)
     finally:
         broker.process.send_signal(signal.SIGCONT)
     files = files_of(archive)
-    assert "timed out" in told["missing"]["brokers/broker-a-0/figures.json"]
-    assert "not requested" in told["missing"]["brokers/broker-a-0/configuration.json"]
-    assert told["contents"].keys() == files.keys()
+    assert "timed out" in result["missing"]["brokers/broker-a-0/figures.json"]
+    assert "not requested" in result["missing"]["brokers/broker-a-0/configuration.json"]
+    assert result["contents"].keys() == files.keys()
     assert "brokers/broker-a-0/figures.json: " in files["contents.txt"].partition("Not included:")[2]
     assert f"logs/{broker.log.name}" in files
     (server,) = (one for one in json.loads(files["threads.json"]) if one["pid"] == broker.process.pid)
@@ -88,8 +89,8 @@ def test_a_broker_that_hangs_is_named_and_the_rest_is_collected(start, command, 
 
 def test_a_bundle_without_a_cluster_has_the_machine(command, tmp_path: Path):
     archive = tmp_path / "bundle.tar.gz"
-    told = json.loads(command("support-bundle", str(archive), "--json", name_server="127.0.0.1:1").stdout)
-    assert "127.0.0.1:1" in told["missing"]["status.json"]
+    result = json.loads(command("support-bundle", str(archive), "--json", name_server="127.0.0.1:1").stdout)
+    assert "127.0.0.1:1" in result["missing"]["status.json"]
     assert {"versions.json", "doctor.json", "environment.json"} <= files_of(archive).keys()
     assert f"{archive} already exists" in command("support-bundle", str(archive), code=2).stderr
 
@@ -97,13 +98,80 @@ def test_a_bundle_without_a_cluster_has_the_machine(command, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
-        (f"--set accessKey={SECRET} next", "--set accessKey=*** next"),
-        (f"'apiToken': '{SECRET}', 'name': 'a'", "'apiToken': ***, 'name': 'a'"),
-        (f"DB_PASSWORD={SECRET}", "DB_PASSWORD=***"),
-        (f"credentials: {SECRET}; retry", "credentials: ***; retry"),
+        (f"--set accessKey=abc,{SECRET}", "--set accessKey=***"),
+        (f"secretKey=abc;{SECRET} next", "secretKey=***"),
+        (f'secret=Some("a {SECRET}")', "secret=***"),
+        (f"# password: a {SECRET}", "# password: ***"),
+        (f"run --password {SECRET}", "run --password ***"),
+        (f"passphrase={SECRET}", "passphrase=***"),
+        (f"DB_PWD={SECRET}", "DB_PWD=***"),
+        (f"'name': 'a', 'apiToken': '{SECRET}'", "'name': 'a', 'apiToken': ***"),
+        (f"https://{SECRET}@host/path", "https://***@host/path"),
+        (f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "***"),
+        ("group tokenizer: no members", "group tokenizer: no members"),
+        ("accessKey=\nbrokerName=a", "accessKey=\nbrokerName=a"),
         (f"https://user:{SECRET}@host/path", "https://user:***@host/path"),
         ("took 5 ms broker=a topic=orders", "took 5 ms broker=a topic=orders"),
     ],
 )
 def test_secrets_are_masked_by_their_names(text: str, hidden: str):
     assert masked_text(text) == hidden
+
+
+KEY_BLOCK = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"privateKey={KEY_BLOCK}\nname=a", "privateKey=***\nname=a"),
+        (f"accessKey=abc;\\\n  {SECRET}\\\n{SECRET}\nname=a", "accessKey=***\nname=a"),
+        ("accessKey=\nbrokerName=a", "accessKey=\nbrokerName=a"),
+        (f"password: |\n  a\n\n  {SECRET}\nname: a", "password: ***\nname: a"),
+        (f"- tokens:\n  - {SECRET}\n  - {SECRET}\n  name: a", "- tokens:***\n  name: a"),
+        (f"secret: {{a: b,\n{SECRET}: c}}\nname: a", "secret: ***\nname: a"),
+        (f'secret="a\n{SECRET}"\nname=a', "secret=***\nname=a"),
+        (f"[secrets]\na = {SECRET}\n[other]\nb = 1 2", "[secrets]\na = ***\n[other]\nb = 1 2"),
+    ],
+)
+def test_all_lines_of_a_secret_in_a_configuration_are_masked(text: str, hidden: str):
+    assert masked_lines(text) == hidden
+
+
+def test_values_of_toml_are_masked_as_parsed():
+    text = f'secret = """\na\n{SECRET}\n"""\ntokens = [\n"{SECRET}",\n"{SECRET}",\n]\nname = "a"\n'
+    assert json.loads(masked_toml(text)) == {"secret": "***", "tokens": "***", "name": "a"}
+
+
+def test_a_command_line_is_masked_by_argument():
+    command = ["rocketpy", "--set", f"secret=a b\n{SECRET}", "--token", SECRET, f"https://{SECRET}@host", "--port", "0"]
+    hidden = ["rocketpy", "--set", "secret=***", "--token", "***", "https://***@host", "--port", "0"]
+    assert masked_arguments(command) == masked(masked_arguments(command)) == hidden
+
+
+def test_members_of_a_group_whose_name_resembles_that_of_a_secret_are_kept(server, topic: str):
+    group = f"keys-{topic}"
+    with (
+        sdk.Admin(server.name_server, api_timeout=60) as admin,
+        sdk.Consumer(group, topic, name_servers=server.name_server),
+    ):
+        (found,) = [row for row in masked(members(admin)) if row["group"] == group]
+    assert found["subscriptions"] == [{"topic": topic, "tags": "*"}]
+
+
+def test_a_failed_write_leaves_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bundle = Bundle("name")
+    bundle.add("a", "text", "text")
+    monkeypatch.setitem(bundle.files, "b", 5)  # the size of the file cannot be read
+    with pytest.raises(TypeError):
+        bundle.write(tmp_path / "bundle.tar.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_thread_that_ends_during_the_read_leaves_the_others(tmp_path: Path):
+    for name in ("1", "2"):
+        (tmp_path / "7/task" / name).mkdir(parents=True)
+    (tmp_path / "7/cmdline").write_bytes(b"rocketpy\0broker\0")
+    (tmp_path / "7/task/1/stat").write_text("1 (main) S " + "0 " * 20)
+    (tmp_path / "7/task/1/wchan").write_text("0")
+    assert [thread["name"] for thread in server_of(tmp_path / "7")["threads"]] == ["main"]

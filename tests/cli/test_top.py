@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rocketpy import Admin, ClusterStatus
+from rocketpy.cli.top import Watch
 from waiting import wait_until
 
 END_SECONDS = 60
@@ -129,3 +131,17 @@ def test_top_without_a_terminal_names_status(rocketpy):
     error, hint = rocketpy("top", code=2).stderr.splitlines()
     assert error == "error: top needs a terminal for input and output"
     assert "`rocketpy status`" in hint
+
+
+class Failing(Admin):
+    """Raises an error that is none of RocketPy's."""
+
+    def status(self) -> ClusterStatus:
+        raise ValueError("no number")
+
+
+def test_an_unexpected_error_is_shown_and_the_next_round_follows(server):
+    with Failing(server.name_server) as admin, Watch(admin, ClusterStatus((), None, None, None, ()), 0.01) as watch:
+        wait_until(lambda: watch.error == "ValueError: no number")
+        watch.error = ""
+        wait_until(lambda: watch.error)

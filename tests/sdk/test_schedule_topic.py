@@ -8,6 +8,7 @@ import pytest
 from test_schedule import HOUR, add, fired, hourly, lag, scheduler, stored, wait_for_firing, with_topic
 
 import rocketpy
+from rocketpy import schedule
 from rocketpy.cli import app
 from rocketpy.console.exits import ExitCode
 from rocketpy.schedule import scheduler as acting
@@ -59,6 +60,29 @@ def test_a_running_scheduler_reports_a_topic_that_grew_and_continues_with_its_qu
             assert [message.keys[0] for message in consumer.poll(1, PATIENCE_SECONDS)] == hourly(first, [0])
     with pytest.raises(rocketpy.InvalidArgumentError, match="not 4"):
         scheduler(server)
+
+
+def test_schedules_fire_while_no_name_server_answers(tmp_path, monkeypatch, caplog, rocketpy_settings):
+    monkeypatch.setattr(acting, "CLOCK_SECONDS", 0.1)
+    checks = lambda: caplog.text.count("cannot be checked, schedules still fire")  # noqa: E731
+    with rocketpy.NameServer() as names:
+        address = names.name_server
+        with (
+            rocketpy.Broker(tmp_path / "store", name_servers=address, settings=rocketpy_settings),
+            rocketpy.Admin(address, **PATIENT) as admin,
+        ):
+            admin.create_topic("reports", queues=1)
+            schedule.add("report", every=1, topic="reports", name_servers=address, **PATIENT)
+            with (
+                rocketpy.Consumer("readers", "reports", name_servers=address) as consumer,
+                schedule.Scheduler(address, **PATIENT),
+            ):
+                assert consumer.poll(1, PATIENCE_SECONDS)
+                names.close()
+                wait_until(lambda: checks() > 1)
+                consumer.poll(32, 0)
+                assert consumer.poll(1, PATIENCE_SECONDS)
+    assert "scheduler failed" not in caplog.text
 
 
 def test_a_scheduler_ignores_records_in_other_queues_of_a_topic_that_grew(server, monkeypatch):

@@ -1,6 +1,8 @@
 """Status calls: brokers, groups, topics, and messages that wait."""
 
 import asyncio
+import os
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +10,10 @@ import pytest
 
 import rocketpy
 from rocketpy import Message
+from rocketpy.admin.admin import CallsAtOnce
+from rocketpy.admin.cluster import BrokerInfo
+from rocketpy.admin.status_calls import CONCURRENT_CALLS, broker_row
+from rocketpy.base.at_once import finished
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
@@ -55,7 +61,13 @@ def test_a_topic_has_its_messages_rate_and_groups(rocketpy_server, rocketpy_topi
     admin.reset_offsets(name, rocketpy_topic, "latest")
     (found,) = admin.topic_status([rocketpy_topic, "there-is-no-such-topic"])
     assert (found.name, found.messages, found.groups) == (rocketpy_topic, 6, (name,))
-    assert found.per_second in (0.1, 0), "of the last minute; none on a machine that stood still"
+    with rocketpy_server.producer("filler") as producer:
+
+        def rate() -> float:
+            producer.send_many([Message(rocketpy_topic, b"x")] * 6)
+            return admin.topic_status([rocketpy_topic])[0].per_second
+
+        wait_until(lambda: rate() >= 0.1, "6 messages in a minute")
     assert {one.name for one in admin.topic_status()} == set(admin.topics())
 
 
@@ -104,7 +116,7 @@ def test_a_broker_that_is_away_leaves_the_rest_known(tmp_path: Path, rocketpy_se
         found = admin.status()
         assert [one.broker_name for one in found.brokers] == ["broker-a", "gone"]
         assert found.topics
-        assert (found.groups, found.delayed) == ((), None)
+        assert (found.groups, found.delayed) == (None, None)
         assert [text.partition(":")[0] for text in found.errors] == ["delayed messages unknown", "groups unknown"]
         assert all(gone.address in text for text in found.errors)
 
@@ -122,3 +134,96 @@ def test_a_closed_client_is_an_error_and_not_an_unknown_part(rocketpy_server):
     admin.close()
     with pytest.raises(rocketpy.ClosedError):
         admin.status()
+
+
+class Misnamed(CallsAtOnce):
+    """Calls at a cluster in which another client stored a group and a topic with names that are invalid here."""
+
+    async def group_lag(self, group: str, topic: str | None = None) -> list[rocketpy.QueueLag]:
+        return await super().group_lag(group if group != MISNAMED else INVALID, topic)
+
+    async def describe_topic(self, topic: str) -> rocketpy.admin.cluster.TopicInfo:
+        Message(topic if topic != MISNAMED else INVALID, b"x")  # checks the name
+        return await super().describe_topic(topic)
+
+
+MISNAMED, INVALID = "misnamed", "x" * 500
+
+
+def test_an_invalid_stored_name_leaves_the_others_known(rocketpy_server_factory):
+    server = rocketpy_server_factory()
+    with server.admin() as admin:
+        for name in (MISNAMED, "orders"):
+            admin.create_topic(name, queues=1)
+            admin.create_group(name)
+        calls = Misnamed([server.name_server], {"api_timeout": 60})
+        found = finished(calls.status())
+        groups = {one.name: one for one in found.groups}
+        assert groups["orders"].lag == 0
+        assert (groups[MISNAMED].lag, groups[MISNAMED].topics) == (None, None)
+        (error,) = found.errors
+        assert f"group {MISNAMED} unknown: " in error
+        topics = {one.name: one for one in finished(calls.topic_status())}
+        assert topics["orders"].messages == 0
+        assert topics[MISNAMED].messages is None
+        assert topics[MISNAMED].error
+        calls.native.close()
+
+
+def test_a_figure_that_is_no_number_is_unknown():
+    broker = BrokerInfo("cluster", "broker", {0: "host:1"})
+    figures = {"putTps": "n/a", "commitLogDiskRatio": "", "msgPutTotalTodayNow": "many", "timersWaiting": "1.5"}
+    row = broker_row(broker, 0, figures, None)
+    assert (row.in_per_second, row.disk_used, row.messages_in, row.timers) == (None, None, None, None)
+
+
+def test_groups_are_requested_together_and_at_most_eight_at_a_time(rocketpy_server):
+    """Each call waits until as many others have begun as the bound allows."""
+    together = threading.Barrier(CONCURRENT_CALLS)
+    running, most, lock = 0, 0, threading.Lock()
+
+    async def call(item: int) -> int:
+        nonlocal running, most
+        with lock:
+            running, most = running + 1, max(most, running + 1)
+        together.wait(60)
+        with lock:
+            running -= 1
+        return item
+
+    with rocketpy_server.admin() as admin:
+        items = range(2 * CONCURRENT_CALLS)
+        assert finished(admin._calls._each(call, items)) == list(items)
+    assert most == CONCURRENT_CALLS
+
+
+def test_an_event_loop_requests_groups_together_too(rocketpy_server):
+    async def main() -> list[int]:
+        together = asyncio.Barrier(CONCURRENT_CALLS)
+        running: set[int] = set()
+
+        async def call(item: int) -> int:
+            running.add(item)
+            assert len(running) <= CONCURRENT_CALLS
+            async with asyncio.timeout(60):
+                await together.wait()
+            running.discard(item)
+            return item
+
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as twin:
+            return await twin._each(call, range(2 * CONCURRENT_CALLS))
+
+    assert asyncio.run(main()) == list(range(2 * CONCURRENT_CALLS))
+
+
+def test_the_bytes_that_a_search_for_retries_reads_are_bounded(rocketpy_server_factory):
+    server = rocketpy_server_factory()
+    with server.admin() as admin, server.producer("filler") as producer:
+        admin.create_topic("orders", queues=1)
+        admin.create_group("mailer")
+        for _ in range(3):
+            producer.send(Message("orders", os.urandom(1 << 20), delay_level=LONGEST_DELAY))
+        wait_until(lambda: admin.status().delayed == 3)
+        assert admin.waiting_retries("mailer").is_complete
+        found = admin.waiting_retries("mailer", max_bytes=1 << 20)
+        assert (found.messages, found.next_at, found.is_complete) == (0, None, False)

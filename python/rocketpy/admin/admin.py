@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.admin.calls import AdminCalls
 from rocketpy.admin.dead_letters import RESENDER
+from rocketpy.admin.status_calls import CONCURRENT_CALLS
 from rocketpy.base.at_once import at_once, finished, steps
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import name_server_list
@@ -18,7 +21,7 @@ from rocketpy.producing.copies import COPY_LIMITS
 from rocketpy.producing.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
     from typing import Unpack
 
     from rocketpy.admin.dead_letter_calls import Send
@@ -29,6 +32,7 @@ __all__ = ["Admin"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class CallsAtOnce(AdminCalls):
@@ -45,6 +49,20 @@ class CallsAtOnce(AdminCalls):
 
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         return call(*arguments, **options)
+
+    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
+        given = list(items)
+        if len(given) <= 1:
+            return [await call(item) for item in given]
+
+        def run(item: Item) -> T:
+            return finished(call(item))
+
+        pool = ThreadPoolExecutor(CONCURRENT_CALLS, "rocketpy-admin")
+        try:
+            return list(pool.map(run, given))
+        finally:  # after Ctrl-C the close of the client ends the requests
+            pool.shutdown(wait=not isinstance(sys.exception(), KeyboardInterrupt), cancel_futures=True)
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from rocketpy.message import MessageQueue
@@ -21,6 +22,9 @@ __all__ = [
     "TopicBroker",
     "TopicInfo",
 ]
+
+MASTER_ID = 0
+"""Broker id of a master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +145,12 @@ class BrokerInfo:
     cluster: str
     addresses: dict[int, str]
     """`host:port` by broker id; 0 is the master."""
+
+
+def message_count(queues: Iterable[QueueInfo]) -> int:
+    """Number of messages that queues hold.
+
+    Args:
+        queues: Queues of a topic, from `TopicInfo.queues`.
+    """
+    return sum(one.max_offset - one.min_offset for one in queues)

@@ -21,7 +21,7 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import UNREADABLE_BODY, InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import UNKNOWN, UNREADABLE_BODY, InvalidArgumentError, RocketPyError, TopicNotFoundError
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ class DeadLetterCalls(ABC):
         """Groups with dead letters, sorted by name. A resent dead letter stays in its group until it expires.
 
         Args:
-            check_resent: Maximum number of dead letters of a group whose resent copies are looked up, about one
-                millisecond each. A group with more has None as its number of resent ones. Default 0: no look-up.
+            check_resent: Maximum number of dead letters whose resent copies are looked up, about one millisecond
+                each. A group that exceeds the rest of this number has None as its number of resent ones. After a
+                look-up that failed no other follows. Default 0: no look-up.
 
         Examples:
             >>> import rocketpy
@@ -94,6 +95,7 @@ class DeadLetterCalls(ABC):
             [(1, 0)]
         """
         check_type("check_resent", check_resent, int, "a number of dead letters")
+        left = check_resent
         found: list[DeadLetterGroup] = []
         for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
             topic = await self.describe_topic(name)
@@ -103,9 +105,13 @@ class DeadLetterCalls(ABC):
             if queues:
                 ends = [[message for one in ranges async for message in one] for ranges in (firsts, lasts)]
                 group = group_of(topic, *ends)
-                if group.count <= check_resent:
+                if group.count <= left:
+                    left -= group.count
                     letters = await self._letters_of(group.group, None)
-                    group = replace(group, resent=sum([await self.was_resent(letter) async for letter in letters]))
+                    try:
+                        group = replace(group, resent=sum([await self.was_resent(letter) async for letter in letters]))
+                    except UNKNOWN as error:
+                        group, left = replace(group, resent_error=str(error)), 0
                 found.append(group)
         return found
 
@@ -236,6 +242,9 @@ class DeadLetterCalls(ABC):
         Args:
             letter: The dead letter.
             to: Target topic of the resend; default: the original topic.
+
+        Raises:
+            RequestTimeoutError: A broker of the topic does not answer, and no other one has the copy.
         """
         topic = to or letter.topic
         try:

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketpy.admin.cluster import message_count
 from rocketpy.base.clock import monotonic
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import check_type
@@ -45,7 +46,9 @@ class DeadLetterGroup:
     newest_error: str | None = None
     """Error of the newest dead letter; None if unknown."""
     resent: int | None = None
-    """Number of dead letters whose original topic has the resent copy; None if not looked up."""
+    """Number of dead letters whose original topic has the resent copy; None if unknown."""
+    resent_error: str | None = None
+    """Error of the look-up of resent copies; None if it did not fail."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -205,7 +208,7 @@ def group_of(topic: TopicInfo, firsts: list[ReceivedMessage], lasts: list[Receiv
     newest = max(lasts, key=lambda message: message.stored_at_ms, default=None)
     return DeadLetterGroup(
         group,
-        sum(info.max_offset - info.min_offset for info in topic.queues),
+        message_count(topic.queues),
         min((message.stored_at for message in firsts if message.stored_at), default=None),
         max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
         None if newest is None else DeadLetter(group, newest).error,

@@ -38,19 +38,21 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Progress of a consumer group at all brokers."""
+    """Progress of a consumer group at all brokers. Each figure is None if it is unknown, and `error` has the reason."""
 
     name: str
     members: int
     """Number of live members."""
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] | None
     """Topics with offsets of the group, sorted."""
-    lag: int
+    lag: int | None
     """Number of messages after the stored commits, without the retry topic."""
-    retries: int
+    retries: int | None
     """Number of messages in the retry topic that are due again and not committed."""
-    dead_letters: int
+    dead_letters: int | None
     """Number of stored dead letters."""
+    error: str | None = None
+    """Reason why the figures are unknown; None if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,14 @@ class TopicStatus:
     """Messages and readers of a topic at all brokers."""
 
     name: str
-    messages: int
-    """Number of messages that can be read, whether consumed or not."""
-    per_second: float
-    """Messages stored per second, over the last minute."""
-    groups: tuple[str, ...]
-    """Consumer groups with offsets in the topic, sorted."""
+    messages: int | None
+    """Number of messages that can be read, whether consumed or not; None if it is unknown."""
+    per_second: float | None
+    """Messages stored per second, over the last minute; None if it is unknown."""
+    groups: tuple[str, ...] | None
+    """Known consumer groups with offsets in the topic, sorted; None if all are unknown."""
+    error: str | None = None
+    """Reason why figures or groups are unknown; None if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ class ClusterStatus:
     """Sorted by name and id."""
     topics: int | None
     """Number of topics, including system topics; None if it is unknown."""
-    groups: tuple[GroupStatus, ...]
-    """Sorted by name; empty if they are unknown."""
+    groups: tuple[GroupStatus, ...] | None
+    """Sorted by name; None if they are unknown."""
     delayed: int | None
     """Number of messages, including retries, whose delay level has not ended; None if it is unknown."""
     errors: tuple[str, ...]
-    """Reasons why a part is unknown, without those of `brokers`."""
+    """Reasons why a part or a group is unknown, without those of `brokers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +95,4 @@ class WaitingRetries:
     next_at: datetime | None
     """Earliest time of a next delivery; None without messages."""
     is_complete: bool
-    """Whether all delayed messages were read; if not, there may be more retries."""
+    """Whether all delayed messages were read; if not, `messages` is a minimum."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.admin.calls import AdminCalls
 from rocketpy.admin.dead_letters import RESENDER
+from rocketpy.admin.status_calls import CONCURRENT_CALLS
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
 from rocketpy.base.names import name_server_list, text_error
@@ -17,7 +18,7 @@ from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
 from rocketpy.producing.copies import COPY_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
     from typing import Unpack
 
     from rocketpy.admin.dead_letter_calls import Send
@@ -27,6 +28,7 @@ __all__ = ["AsyncAdmin"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class AsyncAdmin(AdminCalls, AsyncClosing):
@@ -67,6 +69,20 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
             return await later(call, *arguments, **options)
         except UnicodeEncodeError as error:
             raise text_error(error) from error
+
+    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
+        bound = asyncio.Semaphore(CONCURRENT_CALLS)
+
+        async def bounded(item: Item) -> T:
+            async with bound:
+                return await call(item)
+
+        tasks = [asyncio.create_task(bounded(item)) for item in items]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -13,13 +13,14 @@ import typer
 
 from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
+from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
-from rocketpy.errors import UNREADABLE_BODY
+from rocketpy.errors import UNKNOWN, UNREADABLE_BODY
 
 
 def group_of(given: str) -> str:
@@ -47,7 +48,7 @@ def list_groups(
     check: Annotated[
         int,
         typer.Option(
-            "--check", min=0, metavar="N", help="Count resent dead letters of groups with at most N dead letters."
+            "--check", min=0, metavar="N", help="Look up resent copies of at most N dead letters of all groups."
         ),
     ] = 1000,
     name_server: NameServer = LOCAL,
@@ -59,7 +60,11 @@ def list_groups(
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.dead_letter_groups(check_resent=check)
-    output.show(output.rows_of(groups), as_json=as_json, empty=f"no group has dead letters at {name_server}")
+    rows = output.rows_of(groups)
+    for row in rows:
+        if (problem := row.pop("resent_error")) is not None:
+            notice_unknown(problem)
+    output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}")
 
 
 def show(
@@ -78,18 +83,40 @@ def show(
 ) -> None:
     """Show dead letters of a group, with topic of origin, reason, error of the handler and beginning of the body.
 
-    `resent` is true if the topic of origin has the copy of a resend.
+    `resent` is true if the topic of origin has the copy of a resend, and empty if a broker does not answer.
     """
     which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
-        resent = [admin.was_resent(letter) for letter in letters[:most]]
+        resent = resent_of(admin, letters[:most])
     shown = zip(letters, resent, strict=False)
     rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
     output.show(rows, as_json=as_json, empty=none_of(group, which, name_server))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"only the oldest {most} are shown: --max N shows N", file=stream)
+
+
+def resent_of(admin: Admin, letters: Iterable[DeadLetter]) -> list[bool | None]:
+    """Returns whether each dead letter was resent, or None if its topic of origin cannot be read; prints one notice."""
+    unknown: dict[str | None, Exception] = {}
+    found: list[bool | None] = []
+    for letter in letters:
+        resent = None
+        if letter.topic not in unknown:
+            try:
+                resent = admin.was_resent(letter)
+            except UNKNOWN as error:
+                unknown[letter.topic] = error
+        found.append(resent)
+    if unknown:
+        notice_unknown(next(iter(unknown.values())))
+    return found
+
+
+def notice_unknown(problem: object) -> None:
+    """Prints that `resent` is unknown."""
+    print(printable(f"`resent` is unknown: {problem}"), file=sys.stderr)
 
 
 def export(

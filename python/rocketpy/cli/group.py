@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, QueueLag
-from rocketpy.admin.status_calls import UNKNOWN
 from rocketpy.base.names import is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.errors import UNKNOWN
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 LIST = "`rocketpy group list` shows the groups"
@@ -140,11 +140,13 @@ def retry_text(admin: Admin, group: str) -> str:
         retries = admin.waiting_retries(group)
     except UNKNOWN as error:
         return printable(f"messages that wait for their retry are unknown: {error}") + "\n"
+    if not retries.messages:
+        unknown = "the number of failed messages that wait for their retry is unknown: too many delayed messages\n"
+        return "" if retries.is_complete else unknown
     least = "" if retries.is_complete else "at least "
-    if not retries.messages and not least:
-        return ""
-    first = f", the first at {output.cell(retries.next_at)}" if retries.next_at else ""
-    return f"{least}{output.counted(retries.messages, 'more message')} failed and wait for the retry{first}\n"
+    first = f", the first at {output.cell(retries.next_at)}" if retries.next_at and retries.is_complete else ""
+    wait = "waits for its" if retries.messages == 1 else "wait for their"
+    return f"{least}{output.counted(retries.messages, 'failed message')} {wait} retry{first}\n"
 
 
 def queue_row(row: QueueLag) -> dict[str, Any]:

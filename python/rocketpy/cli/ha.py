@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
+from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.clock import monotonic
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-
-MASTER_ID = 0
 
 
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -55,9 +54,9 @@ def narrow(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["master"] and all(one["address"] != row["master"] for one in shown):
             shown.append(broker | {"role": "master", "address": row["master"]} | dict.fromkeys(LAG.values()))
         if row["slave"]:
-            number = "" if row["broker_id"] is None else f" {row['broker_id']}"
+            role = "slave" if row["broker_id"] is None else f"slave {row['broker_id']}"
             lags = {short: row[name] for name, short in LAG.items()}
-            shown.append(broker | {"role": f"slave{number}", "address": row["slave"]} | lags)
+            shown.append(broker | {"role": role, "address": row["slave"]} | lags)
     return shown
 
 
@@ -81,9 +80,9 @@ SLAVE = (
 
 def connected(slave: SlaveInfo, addresses: dict[int, str]) -> dict[str, Any]:
     """Returns the columns of a connected slave, with its advertised address, or else the address it connects from."""
-    told = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
+    known = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
     address = slave.address if slave.broker_id is None else addresses.get(slave.broker_id, slave.address)
-    return dict.fromkeys(SLAVE) | told | {"slave": address, "slave_end": slave.end}
+    return dict.fromkeys(SLAVE) | known | {"slave": address, "slave_end": slave.end}
 
 
 def refused_row(slave: RefusedSlave) -> dict[str, Any]:

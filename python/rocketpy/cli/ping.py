@@ -5,10 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, RocketPyError
-from rocketpy.cli.cluster import FIGURES
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
+
+NO_BROKER = "no broker is registered at {}"
 
 
 def ping(
@@ -26,12 +27,12 @@ def ping(
         with Admin(name_servers=name_server, **WAITING) as admin:
             found = [address for one in admin.brokers() for _, address in sorted(one.addresses.items())]
         if not found:
-            raise CommandError(f"no broker is registered at {name_server}", ExitCode.UNAVAILABLE, "start a broker")
+            raise CommandError(NO_BROKER.format(name_server), ExitCode.UNAVAILABLE, "start a broker")
     else:
         found = [broker]
     with Admin(name_servers=name_server, **FIGURES) as admin:
         rows = [health(admin, address) for address in found]
-    output.show(rows, as_json=as_json, title=output.counted(len(rows), "broker"))
+    output.show(rows, as_json=as_json, empty=NO_BROKER.format(name_server), title=output.counted(len(rows), "broker"))
     failing = [row["broker"] for row in rows if not (row["ready"] and row["alive"])]
     if failing:
         raise CommandError(

@@ -1,6 +1,6 @@
 """`rocketpy status`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rocketpy import Admin, BrokerStatus, ClusterStatus, GroupStatus
+from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.text import printable
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
 
-MASTER = 0
 GROUPS_SHOWN = 20
 """Maximum number of groups on the screen of `status`."""
 
@@ -40,11 +40,12 @@ def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator
     yield Text(printable(summary(found, name_server)), style="bold")
     yield Text(printable(waiting(found)))
     yield output.table_of(broker_rows(found.brokers))
-    shown = sorted(found.groups, key=urgency)[:most_groups]
+    groups = found.groups or ()
+    shown = sorted(groups, key=urgency)[:most_groups]
     if shown:
         yield output.table_of([group_row(group) for group in shown])
-    if len(found.groups) > len(shown):
-        more = output.counted(len(found.groups) - len(shown), "more group")
+    if len(groups) > len(shown):
+        more = output.counted(len(groups) - len(shown), "more group")
         yield Text(f"{more}, with fewer waiting messages; --json of `rocketpy status` has all")
     for text in (*failures(found.brokers), *found.errors):
         yield Text(printable(text), style="red")
@@ -67,11 +68,29 @@ def kind_of(brokers: Sequence[BrokerStatus]) -> str:
 
 def waiting(found: ClusterStatus) -> str:
     """Returns the totals of all brokers and groups. An unknown total is a question mark."""
-    timers = [one.timers for one in found.brokers if one.broker_id == MASTER and one.timers is not None]
-    lag, retries = sum(one.lag for one in found.groups), sum(one.retries for one in found.groups)
-    delayed = "?" if found.delayed is None else f"{found.delayed:,}"
-    dead = output.counted(sum(one.dead_letters for one in found.groups), "dead letter")
-    return f"waiting: lag {lag:,}, retries due {retries:,}, delayed {delayed}, timers {sum(timers):,}; {dead}"
+    masters = [one for one in found.brokers if one.broker_id == MASTER_ID]
+    timers = None if any(one.error for one in masters) else sum(one.timers or 0 for one in masters)  # Apache has none
+    lag, retries, dead = (
+        None if found.groups is None else total(getattr(one, name) for one in found.groups)
+        for name in ("lag", "retries", "dead_letters")
+    )
+    letters = "? dead letters" if dead is None else output.counted(dead, "dead letter")
+    return (
+        f"waiting: lag {figure(lag)}, retries due {figure(retries)}, delayed {figure(found.delayed)}, "
+        f"timers {figure(timers)}; {letters}"
+    )
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Returns the sum of counts; None if one of them is unknown."""
+    found = list(counts)
+    known = [count for count in found if count is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def figure(count: int | None) -> str:
+    """Returns the text of a count."""
+    return "?" if count is None else f"{count:,}"
 
 
 def broker_rows(brokers: Sequence[BrokerStatus]) -> list[dict[str, Any]]:
@@ -83,7 +102,7 @@ def broker_rows(brokers: Sequence[BrokerStatus]) -> list[dict[str, Any]]:
         {name: getattr(one, name) for name in varies}
         | {
             "broker": one.broker_name,
-            "role": "master" if one.broker_id == MASTER else f"slave {one.broker_id}",
+            "role": "master" if one.broker_id == MASTER_ID else f"slave {one.broker_id}",
             "address": one.address,
             "disk": None if one.disk_used is None else f"{one.disk_used:.0%}",
             "in/s": one.in_per_second,
@@ -100,7 +119,7 @@ def failures(brokers: Sequence[BrokerStatus]) -> list[str]:
 
 def urgency(group: GroupStatus) -> tuple[int, str]:
     """Sort key: groups with the most waiting messages and dead letters come first."""
-    return -(group.lag + group.retries + group.dead_letters), group.name
+    return -((group.lag or 0) + (group.retries or 0) + (group.dead_letters or 0)), group.name
 
 
 def group_row(group: GroupStatus) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import os
 import platform
 import sys
 import tarfile
+import tomllib
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, RocketPyError
+from rocketpy.admin.cluster import GroupInfo, GroupMember
 from rocketpy.base.instant import now_ms
 from rocketpy.base.text import printable
 from rocketpy.cli.doctor import CHECKS, Subject, outcome_of
@@ -25,7 +27,7 @@ from rocketpy.cli.flags import COMMANDS
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.secrets import masked, masked_lines, masked_text
+from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 DISTRIBUTIONS = ("rocketpy-mq", "rich", "typer", "pyarrow", "pyspark", "pandas", "polars", "opentelemetry-api")
 VARIABLES = ("NAMESRV_ADDR", "ROCKETPY_", "RUST_LOG", "TZ", "LANG", "LC_ALL")
@@ -35,7 +37,7 @@ LOG_BYTES = 4 << 20
 CONTENTS = "contents.txt"
 SERVER_COMMANDS = {("rocketpy", name) for name in COMMANDS}
 """Words of the command line of a server, one after the other."""
-NEVER = {
+ALWAYS_MISSING = {
     "bodies, keys and properties of messages": "a bundle never has them",
     "stacks of clients": "Admin does not request them",
     "stacks of servers within RocketPy": "a running server does not report them; threads.json has its threads",
@@ -76,20 +78,26 @@ class Bundle:
         self.contents[CONTENTS] = "this list"
         self.add(CONTENTS, "this list", self.listing())
         made_at = now_ms() // 1000
-        with (
-            os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream,
-            tarfile.open(fileobj=stream, mode="w:gz") as archive,
-        ):
-            for path, data in sorted(self.files.items()):
-                member = tarfile.TarInfo(f"{self.name}/{path}")
-                member.size, member.mtime, member.mode = len(data), made_at, 0o600
-                archive.addfile(member, io.BytesIO(data))
+        part = file.with_name(f"{file.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with (
+                os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream,
+                tarfile.open(fileobj=stream, mode="w:gz") as archive,
+            ):
+                for path, data in sorted(self.files.items()):
+                    member = tarfile.TarInfo(f"{self.name}/{path}")
+                    member.size, member.mtime, member.mode = len(data), made_at, 0o600
+                    archive.addfile(member, io.BytesIO(data))
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
 
     def listing(self) -> str:
         """Returns the text of the contents and of the missing parts."""
         found = [f"{path}: {about}" for path, about in sorted(self.contents.items())]
-        absent = [f"{path}: {why}" for path, why in (self.missing | NEVER).items()]
-        masks = "Values whose names contain secret, password, token, key or credential are ***."
+        absent = [f"{path}: {why}" for path, why in (self.missing | ALWAYS_MISSING).items()]
+        masks = "Values whose names contain secret, passphrase, password, pwd, token, key or credential are ***."
         lines = [self.name, "", "Contents:", *found, "", masks, "", "Not included:", *absent]
         return "".join(f"{printable(line)}\n" for line in lines)
 
@@ -129,7 +137,12 @@ def support_bundle(
     bundle.write(file)
     size = file.stat().st_size
     if as_json:
-        facts = {"file": str(file), "bytes": size, "contents": bundle.contents, "missing": bundle.missing | NEVER}
+        facts = {
+            "file": str(file),
+            "bytes": size,
+            "contents": bundle.contents,
+            "missing": bundle.missing | ALWAYS_MISSING,
+        }
         output.show_one(facts, as_json=True)
         return
     print(bundle.listing())
@@ -195,17 +208,20 @@ def server_of(process: Path) -> dict[str, Any] | None:
         names = [Path(word).name for word in command]
         if not any(pair in SERVER_COMMANDS for pair in itertools.pairwise(names)):
             return None
-        threads = [thread_of(path) for path in sorted((process / "task").iterdir())]
+        threads = [thread for path in sorted((process / "task").iterdir()) if (thread := thread_of(path))]
     except OSError:
         return None
-    return {"pid": int(process.name), "command": " ".join(command), "threads": threads}
+    return {"pid": int(process.name), "command": masked_arguments(command), "threads": threads}
 
 
-def thread_of(task: Path) -> dict[str, Any]:
-    """Returns the state of a thread. Its kernel function may be hidden from other users."""
-    name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+def thread_of(task: Path) -> dict[str, Any] | None:
+    """Returns the state of a thread, or None if it has ended. Its kernel function may be hidden from other users."""
+    try:
+        name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        waits_in = (task / "wchan").read_text().strip("0")
+    except OSError:
+        return None
     fields = rest.split()
-    waits_in = (task / "wchan").read_text().strip("0")
     return {"name": name, "state": fields[0], "ticks": int(fields[11]) + int(fields[12]), "waits_in": waits_in or None}
 
 
@@ -213,7 +229,13 @@ def add_config(bundle: Bundle, path: Path) -> None:
     """Adds a configuration file of a server, without secrets."""
     name = free_name(bundle, "configuration", path)
     with bundle.part(name):
-        bundle.add(name, f"configuration {path}", masked_lines(path.read_text(encoding="utf-8", errors="replace")))
+        text = path.read_text(encoding="utf-8", errors="replace")
+        about = f"configuration {path}"
+        if path.suffix == ".toml":
+            with suppress(tomllib.TOMLDecodeError):
+                bundle.add(name, f"{about} as JSON", masked_toml(text))
+                return
+        bundle.add(name, about, masked_lines(text))
 
 
 def add_logs(bundle: Bundle, path: Path, lines: int) -> None:
@@ -224,7 +246,7 @@ def add_logs(bundle: Bundle, path: Path, lines: int) -> None:
             with bundle.part(name):
                 text = last_lines(one, lines)
                 count = output.counted(len(text.splitlines()), "line")
-                bundle.add(name, f"last {count} of {one}", masked_text(text))
+                bundle.add(name, f"last {count} of {one}", text)
 
 
 def free_name(bundle: Bundle, folder: str, path: Path) -> str:
@@ -234,14 +256,14 @@ def free_name(bundle: Bundle, folder: str, path: Path) -> str:
 
 
 def last_lines(path: Path, lines: int) -> str:
-    """Reads the end of a file: whole lines, at most LOG_BYTES."""
+    """Reads the end of a file without secrets: complete lines, at most LOG_BYTES."""
     with path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - LOG_BYTES))
         text = stream.read().decode(errors="replace")
-    found = text.splitlines(keepends=True)
-    whole = found[1:] if size > LOG_BYTES else found
-    return "".join(whole[-lines:])
+    if size > LOG_BYTES:
+        text = text.partition("\n")[2]
+    return "".join(masked_text(text).splitlines(keepends=True)[-lines:])  # a private key may begin before these lines
 
 
 def add_cluster(bundle: Bundle, name_server: str) -> None:
@@ -255,9 +277,20 @@ def add_cluster(bundle: Bundle, name_server: str) -> None:
                 add_broker(bundle, admin, f"brokers/{broker.broker_name}-{broker_id}", address)
 
 
-def members(admin: Admin) -> dict[str, Any]:
-    """Returns the live members of each group."""
-    return {group.name: admin.describe_group(group.name) for group in admin.groups() if group.members}
+def members(admin: Admin) -> list[dict[str, Any]]:
+    """Returns the live members of each group. Names are values: a group named `tokens` has no secret."""
+    return [member_row(group.name, one) for group in admin.groups() for one in described(admin, group)]
+
+
+def described(admin: Admin, group: GroupInfo) -> list[GroupMember]:
+    """Returns the live members of a group."""
+    return admin.describe_group(group.name) if group.members else []
+
+
+def member_row(group: str, member: GroupMember) -> dict[str, Any]:
+    """Returns a member with its group; its subscriptions become a list."""
+    subscriptions = [{"topic": topic, "tags": tags} for topic, tags in (member.subscriptions or {}).items()]
+    return {"group": group, **output.plain(member), "subscriptions": subscriptions}
 
 
 def add_broker(bundle: Bundle, admin: Admin, folder: str, address: str) -> None:

@@ -76,6 +76,8 @@ class Watch:
                 self.found, self.at_ms, self.error = self._admin.status(), now_ms(), ""
             except RocketPyError as error:
                 self.error = str(error)
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
             if not self._ended.is_set():
                 self.notice()
 

@@ -1,15 +1,14 @@
 """`rocketpy topic`: list, create, delete, describe."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from rocketpy import Admin, TopicStatus
-from rocketpy.admin.cluster import TopicBroker, TopicInfo
-from rocketpy.admin.status_calls import UNKNOWN
+from rocketpy.admin.cluster import TopicBroker, TopicInfo, message_count
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
@@ -18,7 +17,7 @@ from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import UNKNOWN, TopicNotFoundError
 from rocketpy.schedule.journal import TOPIC as SCHEDULES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -59,15 +58,27 @@ def figures_of(names: list[str], name_server: str) -> list[dict[str, Any]]:
             known |= {one.name: one for one in admin.topic_status(names)}
     except UNKNOWN as error:
         print(printable(f"messages and groups are unknown: {error}"), file=sys.stderr)
+    for problem, topics in unknown_figures(known.values()).items():
+        count = output.counted(len(topics), "topic")
+        print(printable(f"figures of {count} are unknown, such as {topics[0]}: {problem}"), file=sys.stderr)
     return [
         {
             "topic": name,
             "messages": found and found.messages,
             "messages_per_second": found and found.per_second,
-            "groups": found and list(found.groups),
+            "groups": found and found.groups and list(found.groups),
         }
         for name, found in known.items()
     ]
+
+
+def unknown_figures(topics: Iterable[TopicStatus | None]) -> dict[str, list[str]]:
+    """Returns the names of topics with unknown figures, by the reason."""
+    found: dict[str, list[str]] = {}
+    for one in topics:
+        if one is not None and one.error is not None:
+            found.setdefault(one.error, []).append(one.name)
+    return found
 
 
 def create(
@@ -155,7 +166,7 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
     """
     with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
         queues = admin.describe_topic(topic).queues
-        messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
+        messages = output.counted(message_count(queues), "message")
         waiting = "delayed messages, timers and open transactions"
         confirm(f"delete topic {topic} with {messages}? Its {waiting} will be dropped.", yes=yes)
         admin.delete_topic(topic)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rocketpy import Admin, Consumer, Start
+from rocketpy.admin.cluster import message_count
 from rocketpy.config import PATIENT
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.publish import Acknowledged
@@ -31,7 +32,7 @@ def stored(topic: str, name_server: str) -> "pandas.DataFrame":
     import pandas
 
     with Admin(name_servers=name_server, **PATIENT) as admin:
-        rows = sum(queue.max_offset - queue.min_offset for queue in admin.describe_topic(topic).queues)
+        rows = message_count(admin.describe_topic(topic).queues)
     parts: list[pandas.DataFrame] = []
     left = rows
     with Consumer("audit", topic, name_servers=name_server, start=Start.EARLIEST, **PATIENT) as consumer:

@@ -212,6 +212,8 @@ class Owner:
                 self.journal.queue()
             except InvalidArgumentError as error:
                 logger.error("%s; schedules fire until this process ends; %s", error, error.hint)
+            except RocketPyError as error:
+                logger.warning("topic %s cannot be checked, schedules still fire: %s", TOPIC, error)
             self._append(clock_record(TOPIC))
             self._clock_at = monotonic() + CLOCK_SECONDS
 
