@@ -295,6 +295,42 @@ def test_an_option_of_another_client_without_equivalent_has_advice(option, said)
             make(name_servers="h:1", **{option: 1})
 
 
+LATE = [
+    (rocketpy.PushConsumer, ("g",)),
+    (rocketpy.AsyncPushConsumer, ("g",)),
+    (rocketpy.AsyncConsumer, ("g", "t")),
+    (rocketpy.AsyncProducer, ("g",)),
+    (rocketpy.AsyncAdmin, ()),
+]
+"""Classes that connect at the start, with arguments."""
+
+
+@pytest.mark.parametrize(("kind", "arguments"), LATE, ids=lambda one: getattr(one, "__name__", None))
+def test_constructors_refuse_wrong_options_before_the_start(kind, arguments):
+    said = rf"^{kind.__name__} has no option \"bootstrap_servers\" \(did you mean name_servers\?\); it has: .*timeout"
+    with pytest.raises(TypeError, match=said):
+        kind(*arguments, bootstrap_servers="h:1")
+    with pytest.raises(TypeError, match=r"^option api_timeout must be a number of seconds"):
+        kind(*arguments, api_timeout="3 s")
+    with pytest.raises(rocketpy.InvalidArgumentError, match=r"^option connect_timeout must be from 0 s"):
+        kind(*arguments, connect_timeout=-1)
+    with pytest.raises(rocketpy.InvalidArgumentError, match="not valid Unicode"):
+        kind(*arguments, instance_name="\udcff")
+
+
+@pytest.mark.parametrize("kind", [rocketpy.PushConsumer, rocketpy.AsyncPushConsumer])
+def test_push_consumers_name_their_own_options(kind):
+    for misspelt, option in [("concurency", "concurrency"), ("stop_timout", "stop_timeout")]:
+        said = rf"^{kind.__name__} has no option \"{misspelt}\" \(did you mean {option}\?\)"
+        with pytest.raises(TypeError, match=said):
+            kind("g", **{misspelt: 3})
+    with pytest.raises(rocketpy.InvalidArgumentError, match=r"^option max_retries is out of range: -1"):
+        kind("g", max_retries=-1)
+    with pytest.raises(TypeError, match=r"^balance must be a function of group, client_id, .* and takes \(queues\)"):
+        kind("g", balance=lambda queues: queues)
+    assert "not started" in repr(kind("g", balance=lambda group, client_id, queues, members: queues))
+
+
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "Admin", "AsyncProducer", "AsyncConsumer"])
 def test_options_in_a_dict_are_refused(kind):
     said = rf"^{kind} takes options by name, not as a dict: write {kind}\(\.\.\., name_servers='host:9876'\)"

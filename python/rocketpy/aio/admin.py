@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from rocketpy import _rocketpy
@@ -12,7 +13,7 @@ from rocketpy.admin.dead_letters import RESENDER
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
 from rocketpy.base.names import name_server_list, text_error
-from rocketpy.base.options import lists_options
+from rocketpy.base.options import check_options, lists_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
 from rocketpy.producing.copies import COPY_LIMITS
 
@@ -35,7 +36,7 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
             `NAMESRV_ADDR`.
-        options: As for `rocketpy.Admin`. They are checked at the start.
+        options: As for `rocketpy.Admin`.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -55,6 +56,7 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         self._name_servers, self._options = name_server_list(name_servers), options
+        check_options(partial(_rocketpy.Admin, []), options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Admin(self._name_servers, arrivals, **self._options)

@@ -116,10 +116,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         >>> nearest("mials", ["orders", "Mails"])
         'Mails'
     """
-    import difflib  # only for an error
-
     most = max(2, len(name) // 2)  # no name with a greater difference in length is similar
     lower = {one.lower(): one for one in known if abs(len(one) - len(name)) <= most}
+    if not lower:
+        return None
+    import difflib  # only for an error
+
     found = difflib.get_close_matches(name.lower(), list(lower)[:MAX_NAMES], 1)
     return lower[found[0]] if found else None
 
