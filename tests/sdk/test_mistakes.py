@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 import rocketpy
+from rocketpy import schedule
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.testing import SMALL_FILES, fresh_name
 
@@ -329,6 +330,36 @@ def test_push_consumers_name_their_own_options(kind):
     with pytest.raises(TypeError, match=r"^balance must be a function of group, client_id, .* and takes \(queues\)"):
         kind("g", balance=lambda queues: queues)
     assert "not started" in repr(kind("g", balance=lambda group, client_id, queues, members: queues))
+
+
+SCHEDULE = [
+    (
+        lambda: schedule.add("a", topic="jobs", at="x"),
+        r'^schedule\.add has no option "at"; it has: topic, body, cron, ',
+    ),
+    (lambda: schedule.add("a", topic="jobs", timezon="x"), r'^schedule\.add has no option "timezon" .*timezone\?'),
+    (
+        lambda: schedule.add(every=1, topc="x"),
+        r"^schedule\.add has no option 'topc' .*topic\?\); schedule\.add\(name\)",
+    ),
+    (
+        lambda: schedule.remove("a", name_server="h:1"),
+        r'^schedule\.remove has no option "name_server" .*name_servers\?',
+    ),
+    (lambda: schedule.Scheduler(name_server="h:1"), r'^Scheduler has no option "name_server" .*name_servers\?'),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), SCHEDULE)
+def test_schedules_name_their_own_options(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize("kind", [rocketpy.PushConsumer, rocketpy.AsyncPushConsumer])
+def test_handlers_with_a_misspelt_option_get_a_suggestion(kind):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.on has no option 'bacth' \(did you mean batch\?\)$"):
+        kind("g").on("orders", bacth=3)
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "Admin", "AsyncProducer", "AsyncConsumer"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from rocketpy.aio.loop import AsyncClosing
 from rocketpy.aio.workers import LoopWorkers, in_thread, outcome
+from rocketpy.base.misuse import explained
 from rocketpy.base.options import takes_options
 from rocketpy.base.wakeup import stop_signals
 from rocketpy.config import PUSH_DEFAULTS, PushOptions
@@ -80,6 +81,7 @@ class AsyncPushConsumer(AsyncClosing):
         self._workers = cast("LoopWorkers", self._member.workers)
         self._stop_asked = asyncio.Event()
 
+    @explained
     def on(
         self,
         topic: str,

@@ -17,7 +17,7 @@ import textwrap
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ForwardRef, TypeVar, cast
 
-from rocketpy.base.misuse import explained
+from rocketpy.base.misuse import explained, shown_name
 from rocketpy.base.names import text_error
 from rocketpy.base.similar import did_you_mean
 
@@ -96,10 +96,16 @@ def lists_options(
         ]
         made = explained(function)
         made.__signature__ = written.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
-        known = [*defaults, *(one.name for one in own if one.name != "self" and one.kind not in BY_POSITION)]
-        return _refuses_unknown(made, written, known, elsewhere or {})
+        return _refuses_unknown(made, written, _known(own, defaults), elsewhere or {})
 
     return decorate
+
+
+def _known(own: list[inspect.Parameter], defaults: Mapping[str, object]) -> list[str]:
+    """Names of all options for errors: what most calls have, such as name servers, is last."""
+    names = [one.name for one in own if one.name != "self" and one.kind not in BY_POSITION]
+    first = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY and one.name != "name_servers"]
+    return [*first, *defaults, *(name for name in names if name not in first)]
 
 
 BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
@@ -110,7 +116,7 @@ def _refuses_unknown(
 ) -> Function:
     """Refuses unknown options of calls whose other arguments fit."""
     names = frozenset(known)
-    kind = function.__qualname__.removesuffix(".__init__")
+    kind = shown_name(function)
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import explained
 from rocketpy.base.options import takes_options
 from rocketpy.base.wakeup import StopRequest, stop_signals
 from rocketpy.config import PUSH_DEFAULTS, PushOptions
@@ -94,6 +95,7 @@ class PushConsumer(Closing):
         self._starting = threading.RLock()  # a signal handler may stop the consumer in the thread that starts it
         self._is_starting = self._is_unwanted = False
 
+    @explained
     def on(
         self,
         topic: str,
