@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import pickle
+import re
 from unittest import mock
 
 import pytest
@@ -308,7 +309,7 @@ LATE = [
 
 @pytest.mark.parametrize(("kind", "arguments"), LATE, ids=lambda one: getattr(one, "__name__", None))
 def test_constructors_refuse_wrong_options_before_the_start(kind, arguments):
-    said = rf"^{kind.__name__} has no option \"bootstrap_servers\" \(did you mean name_servers\?\); it has: .*timeout"
+    said = rf"^{kind.__name__} has no option \"bootstrap_servers\" \(did you mean name_servers\?\); options: .*timeout"
     with pytest.raises(TypeError, match=said):
         kind(*arguments, bootstrap_servers="h:1")
     with pytest.raises(TypeError, match=r"^option api_timeout must be a number of seconds"):
@@ -335,7 +336,7 @@ def test_push_consumers_name_their_own_options(kind):
 SCHEDULE = [
     (
         lambda: schedule.add("a", topic="jobs", at="x"),
-        r'^schedule\.add has no option "at"; it has: topic, body, cron, ',
+        r'^schedule\.add has no option "at"; options: topic, body, cron, ',
     ),
     (lambda: schedule.add("a", topic="jobs", timezon="x"), r'^schedule\.add has no option "timezon" .*timezone\?'),
     (
@@ -369,6 +370,60 @@ def test_options_in_a_dict_are_refused(kind):
         getattr(rocketpy, kind)({"bootstrap.servers": "h:1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("KafkaProducer", "did you mean Producer"),
+        ("KafkaConsumer", "did you mean Consumer"),
+        ("AIOKafkaConsumer", "did you mean AsyncConsumer"),
+        ("Producr", "did you mean Producer"),
+    ],
+)
+def test_the_module_names_its_classes_for_those_of_other_clients(name, said):
+    with pytest.raises(AttributeError, match=rf"^module 'rocketpy' has no attribute '{name}' \({said}\?\)$"):
+        getattr(rocketpy, name)
+    assert not hasattr(rocketpy, "__wrapped__")
+
+
+ATTRIBUTES = [
+    ("AsyncProducer", "submit", "write await send(message)"),
+    ("AsyncProducer", "basic_publish", "write send(rocketpy.Message(topic, body))"),
+    ("AsyncConsumer", "basic_ack", "did you mean commit?"),
+    ("AsyncConsumer", "commitSync", "did you mean commit?"),
+    ("AsyncConsumer", "getmany", "did you mean poll?"),
+    ("PushConsumer", "nack", "a handler that raises has its message redelivered"),
+    ("PushConsumer", "basic_consume", "did you mean on?"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), ATTRIBUTES)
+def test_methods_of_other_clients_are_explained(kind, name, said):
+    made = getattr(rocketpy, kind)("g", *["t"] * (kind == "AsyncConsumer"))
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}' \({re.escape(said)}"):
+        getattr(made, name)
+
+
+@pytest.mark.parametrize(("kind", "arguments"), LATE[1:], ids=lambda one: getattr(one, "__name__", None))
+def test_clients_of_a_loop_ask_for_async_with(kind, arguments):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__} needs `async with`, not `with`$"), kind(*arguments):
+        pass
+
+
+@pytest.mark.parametrize("client", ["Admin", "AsyncAdmin"])
+def test_a_description_of_a_missing_topic_suggests_similar_names(strict_server, client):
+    def described():
+        with strict_server.admin() as admin:
+            admin.describe_topic("mial")
+
+    def later():
+        servers = strict_server.name_servers
+        in_loop(lambda: rocketpy.AsyncAdmin(servers), lambda admin: admin.describe_topic("mial"))
+
+    with pytest.raises(rocketpy.TopicNotFoundError) as missing:
+        described() if client == "Admin" else later()
+    assert missing.value.hint.startswith("did you mean mails? If not, ")
+
+
 def test_a_message_names_the_place_of_its_body():
     with pytest.raises(TypeError, match=r"\(the body is the second argument: rocketpy\.Message\(topic, body\)\)"):
         rocketpy.Message("mails", b"text", value=b"text")
@@ -392,7 +447,7 @@ def test_a_commit_of_a_message_names_the_call_for_it(rocketpy_server, rocketpy_t
 def test_an_error_inside_a_constructor_stays_as_it_is():
     with pytest.raises(TypeError, match=r"^group must be a str, not int$"):
         rocketpy.Consumer(5, "t")
-    with pytest.raises(TypeError, match=r"^Producer has no option .*; it has: send_timeout, "):
+    with pytest.raises(TypeError, match=r"^Producer has no option .*; options: send_timeout, "):
         rocketpy.Producer("g", name_servers="h:1", bootstrap_servers="h:1")
 
 

@@ -14,6 +14,7 @@ from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
 from rocketpy.base.names import name_server_list, text_error
 from rocketpy.base.options import check_options, lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
 from rocketpy.producing.copies import COPY_LIMITS
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.admin.dead_letter_calls import Send
+    from rocketpy.errors import TopicNotFoundError
     from rocketpy.message import Message, Receipt
 
 __all__ = ["AsyncAdmin"]
@@ -69,6 +71,9 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
             return await later(call, *arguments, **options)
         except UnicodeEncodeError as error:
             raise text_error(error) from error
+
+    async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
+        await TopicNames(self._name_servers, self._options).explain_later(error, [topic])
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

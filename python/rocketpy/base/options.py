@@ -125,7 +125,7 @@ def _refuses_unknown(
             name = unknown[0]
             if name in elsewhere:
                 raise TypeError(f"{kind} has no option {name}: {elsewhere[name]}")
-            raise TypeError(f'{kind} has no option "{name}"{did_you_mean(name, known)}; it has: {", ".join(known)}')
+            raise TypeError(f'{kind} has no option "{name}"{did_you_mean(name, known)}; options: {", ".join(known)}')
         return function(*arguments, **options)
 
     return cast("Function", call)
