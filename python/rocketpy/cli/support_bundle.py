@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RocketPyError
+from rocketpy import Admin, InvalidArgumentError, RocketPyError
 from rocketpy.base.instant import now_ms
 from rocketpy.base.text import printable
 from rocketpy.cli.doctor import CHECKS, Subject, outcome_of
@@ -25,6 +25,7 @@ from rocketpy.cli.flags import COMMANDS
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.regular_files import opened
 from rocketpy.console.secrets import masked, masked_lines, masked_text
 
 DISTRIBUTIONS = ("rocketpy-mq", "rich", "typer", "pyarrow", "pyspark", "pandas", "polars", "opentelemetry-api")
@@ -32,6 +33,8 @@ VARIABLES = ("NAMESRV_ADDR", "ROCKETPY_", "RUST_LOG", "TZ", "LANG", "LC_ALL")
 """Beginnings of the names of environment variables that change what RocketPy does."""
 LOG_BYTES = 4 << 20
 """Maximum size of the end of a log that is read."""
+CONFIG_BYTES = 1 << 20
+"""Maximum size of a configuration file."""
 CONTENTS = "contents.txt"
 SERVER_COMMANDS = {("rocketpy", name) for name in COMMANDS}
 """Words of the command line of a server, one after the other."""
@@ -118,6 +121,8 @@ def support_bundle(
     file = file or Path(f"{name}.tar.gz")
     if file.exists():
         raise CommandError(f"{file} already exists", ExitCode.USAGE, "choose another name for the archive")
+    if not file.parent.is_dir():
+        raise CommandError(f"no such folder: {file.parent}", ExitCode.NOT_FOUND, "create it, or choose another path")
     bundle = Bundle(name)
     with output.STDERR.status("collecting"):
         add_machine(bundle, name_server)
@@ -213,7 +218,11 @@ def add_config(bundle: Bundle, path: Path) -> None:
     """Adds a configuration file of a server, without secrets."""
     name = free_name(bundle, "configuration", path)
     with bundle.part(name):
-        bundle.add(name, f"configuration {path}", masked_lines(path.read_text(encoding="utf-8", errors="replace")))
+        with opened(path) as stream:
+            data = stream.read(CONFIG_BYTES + 1)
+        if len(data) > CONFIG_BYTES:
+            raise InvalidArgumentError(f"configuration exceeds {CONFIG_BYTES >> 20} MiB: {path}")
+        bundle.add(name, f"configuration {path}", masked_lines(data.decode(errors="replace")))
 
 
 def add_logs(bundle: Bundle, path: Path, lines: int) -> None:
@@ -235,10 +244,10 @@ def free_name(bundle: Bundle, folder: str, path: Path) -> str:
 
 def last_lines(path: Path, lines: int) -> str:
     """Reads the end of a file: whole lines, at most LOG_BYTES."""
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - LOG_BYTES))
-        text = stream.read().decode(errors="replace")
+        text = stream.read(LOG_BYTES).decode(errors="replace")
     found = text.splitlines(keepends=True)
     whole = found[1:] if size > LOG_BYTES else found
     return "".join(whole[-lines:])
