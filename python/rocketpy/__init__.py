@@ -114,7 +114,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"rocketpy.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'rocketpy' has no attribute {name!r}")
+        from rocketpy.base.similar import did_you_mean  # only for an error
+
+        meant = "" if name.startswith("_") else did_you_mean(name, _HOMES)
+        raise AttributeError(f"module 'rocketpy' has no attribute {name!r}{meant}", name=name)
     value = getattr(import_module(f"rocketpy.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

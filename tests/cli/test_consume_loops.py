@@ -148,7 +148,7 @@ def test_follow_continues_with_a_notice_after_messages_that_expired_before_the_r
     topic.changes = {"read 2": lambda: topic.expire(2)}  # the first read is that of the check
     assert followed(topic, 3, monkeypatch) == ["a3"]
     said = capsys.readouterr().err
-    assert f"{READ} expired 2 messages before they were read; reading continues at offset 2" in said
+    assert f"{READ} expired 2 unread messages; reading continues at offset 2" in said
     assert "available again" in said
 
 

@@ -75,8 +75,8 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0, "rejected": []}
     rocketpy("produce", f"%DLQ%{group}", stdin="no origin\n")
     preview = rocketpy("dlq", "resend", group).stdout
-    assert "0 dead letters would be sent: add --yes\n3 were sent before" in preview
-    assert "1 have no topic of origin: --to TOPIC" in rocketpy("dlq", "resend", group, "--yes").stdout
+    assert "0 dead letters would be sent: add --yes\n3 dead letters sent before: --again" in preview
+    assert "1 dead letter without a topic of origin: --to TOPIC" in rocketpy("dlq", "resend", group, "--yes").stdout
     other = f"{topic}-other"
     for yes in ([], ["--yes"]):
         refused = rocketpy("dlq", "resend", group, "--to", other, *yes, code=3).stderr
@@ -105,8 +105,8 @@ def test_the_preview_does_not_count_dead_letters_whose_topic_of_origin_is_invali
         lambda: previewed() == {**dict.fromkeys(origins[:2], True), topic: False, None: False}, "all are previewed"
     )
     preview = rocketpy("dlq", "resend", group).stdout
-    assert "4 dead letters would be sent: add --yes\n1 have no topic of origin" in preview
-    assert "2 cannot be sent to their topic of origin" in preview
+    assert "4 dead letters would be sent: add --yes\n1 dead letter without a topic of origin" in preview
+    assert "2 cannot be sent to the topic of origin" in preview
     resent = json.loads(rocketpy("dlq", "resend", group, "--yes", "--json", code=11).stdout)
     assert (resent["sent"], {one["msg_id"] for one in resent["rejected"]}) == (4, {f"{topic}-0", f"{topic}-1"})
     assert f"{topic}-gone" not in rocketpy("topic", "list").stdout.split(), "the resend does not create it again"
@@ -148,10 +148,26 @@ def test_what_makes_no_sense_is_named(rocketpy, group: str):
     refused = rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
     assert "no such group: nobody-at-all" in refused
     assert "rocketpy dlq list" in refused
+    for more in ([], ["--yes"], ["--yes", "--json"]):
+        assert "no such group: nobody-at-all" in rocketpy("dlq", "resend", "nobody-at-all", *more, code=3).stderr
     assert "has no matching dead letters" in rocketpy("dlq", "show", group, "--key", "other").stdout
     for command in (["show"], ["export"], ["resend"], ["resend", "--yes"]):
         refused = rocketpy("dlq", *command, group, "--id", "other", code=3).stderr
         assert f"{group} has no matching dead letter with --id other" in refused
+
+
+def test_tables_shorten_tags_and_keys(rocketpy, server, topic: str):
+    tag, key = "t" * 300, "k" * 300
+    with Producer("filler", name_servers=server.name_server) as producer:
+        sent = producer.send(Message(f"%DLQ%{topic}", b"x", tag=tag, keys=[key]))
+    for table in (
+        rocketpy("dlq", "show", topic).stdout,
+        rocketpy("message", "query", f"%DLQ%{topic}", "--key", key).stdout,
+    ):
+        assert ("t" * 200 + "..." in table, "k" * 200 + "..." in table) == (True, True)
+        assert (tag[:201] in table, key[:201] in table) == (False, False)
+    (row,) = json.loads(rocketpy("dlq", "show", topic, "--json").stdout)
+    assert (row["tag"], row["keys"], row["msg_id"]) == (tag, [key], sent.msg_id)
 
 
 def test_a_group_that_gave_up_nothing_has_none(rocketpy, server, topic: str):

@@ -18,6 +18,15 @@ def name(topic: str) -> str:
     return f"{topic}-schedule"
 
 
+def test_a_schedule_of_a_missing_topic_is_stored_with_a_warning(rocketpy, server, name: str, topic: str):
+    added = rocketpy("schedule", "add", name, f"{topic}s", "--every", "1d", "--json")
+    said = f"topic {topic}s of schedule {name} does not exist: did you mean {topic}? If not, create it with "
+    assert added.stderr.startswith(said)
+    assert json.loads(added.stdout)["topic"] == f"{topic}s"
+    assert rocketpy("schedule", "add", name, topic, "--every", "1d", "--replace").stderr == ""
+    rocketpy("schedule", "remove", name)
+
+
 def test_schedules_are_added_listed_and_removed(rocketpy, server, name: str, topic: str):
     given = ["schedule", "add", name, topic, "go", "--cron", "0  3 * * MON-FRI", "--timezone", "Europe/Berlin"]
     added = json.loads(rocketpy(*given, "--tag", "PDF", "--missed", "never", "--json").stdout)

@@ -150,7 +150,7 @@ def test_bench_sends_at_a_rate_and_names_what_is_refused(rocketpy, server, topic
     assert "--name-server" in rocketpy("bench", "send", "--set", "a=b", code=2).stderr
     assert "lower --batch" in rocketpy("bench", "send", "--size", "1000000", "--batch", "100", code=2).stderr
     refused = rocketpy("bench", "send", "--messages", "2", "--size", "4300000", "--topic", topic, code=5)
-    assert "2 of 2 messages were refused" in refused.stderr
+    assert "broker refused 2 of 2 messages" in refused.stderr
     with Admin(server.name_server) as admin:
         admin.create_topic(topic, writable=False)
     assert "is not writable" in rocketpy("bench", "send", "--messages", "2", "--topic", topic, code=5).stderr

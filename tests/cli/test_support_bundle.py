@@ -95,6 +95,29 @@ def test_a_bundle_without_a_cluster_has_the_machine(command, tmp_path: Path):
     assert f"{archive} already exists" in command("support-bundle", str(archive), code=2).stderr
 
 
+def test_pipes_and_devices_are_missing_parts(command, tmp_path: Path):
+    pipe, log, big = tmp_path / "pipe.log", tmp_path / "some.log", tmp_path / "big.conf"
+    os.mkfifo(pipe)
+    log.write_text("a line\n")
+    with big.open("wb") as stream:
+        stream.truncate(1 << 40)  # a sparse file
+    logs = ["--log", str(pipe), "--log", "/dev/zero", "--log", str(tmp_path)]
+    configs = ["--config", str(pipe), "--config", "/dev/zero", "--config", str(tmp_path), "--config", str(big)]
+    line = ["support-bundle", str(tmp_path / "bundle.tar.gz"), *logs, *configs, "--json"]
+    told = json.loads(command(*line, name_server="127.0.0.1:1").stdout)
+    missing = told["missing"]
+    for path in ("logs/pipe.log", "logs/2-pipe.log", "logs/zero", "configuration/pipe.log", "configuration/zero"):
+        assert missing[path].startswith("not a regular file: /"), path
+    assert missing[f"configuration/{tmp_path.name}"] == f"not a regular file: {tmp_path}"
+    assert missing["configuration/big.conf"] == f"configuration exceeds 1 MiB: {big}"
+    assert "logs/some.log" in told["contents"]
+
+
+def test_a_missing_target_folder_is_refused_before_the_work(command, tmp_path: Path):
+    refused = command("support-bundle", str(tmp_path / "none" / "bundle.tar.gz"), name_server="127.0.0.1:1", code=3)
+    assert refused.stderr.startswith(f"error: no such folder: {tmp_path / 'none'}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [

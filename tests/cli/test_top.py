@@ -24,7 +24,7 @@ OFTEN = ["--interval", "0.2"]
 class Terminal:
     """A terminal with a program in it, whose output is kept."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], kind: str = "xterm") -> None:
         self.ours, theirs = pty.openpty()
         self.resize(24, 80)
         self.before = termios.tcgetattr(self.ours)
@@ -34,7 +34,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**environment, "TERM": "xterm"},
+            env={**environment, "TERM": kind},
         )
         os.close(theirs)
         os.set_blocking(self.ours, False)
@@ -66,10 +66,10 @@ class Terminal:
 
 
 @contextmanager
-def top(executable: list[str], address: str, *arguments: str) -> Iterator[Terminal]:
+def top(executable: list[str], address: str, *arguments: str, shows: str = "q ends") -> Iterator[Terminal]:
     terminal = Terminal([*executable, "--timeout", "60", "top", "--name-server", address, *arguments])
     try:
-        terminal.wait_for("q ends")
+        terminal.wait_for(shows)
         yield terminal
     finally:
         terminal.process.kill()
@@ -120,11 +120,50 @@ def test_top_ends_at_once_while_a_broker_hangs(start, executable: list[str], tmp
         try:
             terminal.came = ""
             terminal.resize(30, 90)
-            terminal.wait_for("q ends")
+            terminal.wait_for("no newer status since 20")
             terminal.type(b"q")
             check_end(terminal, 0)  # a request waits for 60 s
+            with top(executable, address, shows="waiting for the brokers at 127") as waiting:
+                waiting.type(b"q")
+                check_end(waiting, 0)
         finally:
             broker.process.send_signal(signal.SIGCONT)
+
+
+def test_top_shows_that_no_broker_is_left_and_continues(start, executable: list[str], tmp_path: Path):
+    names = start("namesrv", "--port", "0")
+    address = names.ready["name_server"]
+    broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
+    with top(executable, address, *OFTEN) as terminal:
+        broker.stop()
+        terminal.wait_for(f"no broker is registered at {address}")
+        terminal.came = ""
+        start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
+        terminal.wait_for("1 broker")
+        terminal.type(b"q")
+        check_end(terminal, 0)
+
+
+def test_top_and_status_without_a_broker_exit_as_other_commands(start, command, executable: list[str]):
+    address = start("namesrv", "--port", "0").ready["name_server"]
+    said = f"error: no broker is registered at {address}"
+    for arguments in (["status"], ["status", "--json"]):
+        refused = command(*arguments, name_server=address, code=3)
+        assert (refused.stdout, refused.stderr.splitlines()[0]) == ("", said)
+    with top(executable, address, shows=said) as terminal:
+        check_end(terminal, 3)
+
+
+def test_top_on_a_dumb_terminal_names_status(executable: list[str]):
+    terminal = Terminal([*executable, "top"], "dumb")
+    try:
+        terminal.wait_for("`rocketpy status`")
+        assert "error: terminal cannot draw a screen: TERM=dumb" in terminal.came
+        assert terminal.process.wait(END_SECONDS) == 2
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.ours)
 
 
 def test_top_without_a_terminal_names_status(rocketpy):

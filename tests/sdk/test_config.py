@@ -115,7 +115,7 @@ def test_what_is_no_duration_is_a_type_error(rocketpy_server, duration):
 
 
 def test_an_unknown_option_is_named_with_the_one_most_like_it_and_those_that_exist(rocketpy_server):
-    with pytest.raises(TypeError, match=r"no option \"retrys\" \(did you mean retries\?\); it has: .*retries"):
+    with pytest.raises(TypeError, match=r"no option \"retrys\" \(did you mean retries\?\); options: .*retries"):
         rocketpy_server.producer("options", retrys=3)
     with pytest.raises(TypeError, match=r"no option \"tag\" \(did you mean tags\?\)"):
         rocketpy_server.consumer("options", "topic", tag="UA")

@@ -3,11 +3,13 @@
 import asyncio
 import copy
 import pickle
+import re
 from unittest import mock
 
 import pytest
 
 import rocketpy
+from rocketpy import schedule
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.testing import SMALL_FILES, fresh_name
 
@@ -295,11 +297,131 @@ def test_an_option_of_another_client_without_equivalent_has_advice(option, said)
             make(name_servers="h:1", **{option: 1})
 
 
+LATE = [
+    (rocketpy.PushConsumer, ("g",)),
+    (rocketpy.AsyncPushConsumer, ("g",)),
+    (rocketpy.AsyncConsumer, ("g", "t")),
+    (rocketpy.AsyncProducer, ("g",)),
+    (rocketpy.AsyncAdmin, ()),
+]
+"""Classes that connect at the start, with arguments."""
+
+
+@pytest.mark.parametrize(("kind", "arguments"), LATE, ids=lambda one: getattr(one, "__name__", None))
+def test_constructors_refuse_wrong_options_before_the_start(kind, arguments):
+    said = rf"^{kind.__name__} has no option \"bootstrap_servers\" \(did you mean name_servers\?\); options: .*timeout"
+    with pytest.raises(TypeError, match=said):
+        kind(*arguments, bootstrap_servers="h:1")
+    with pytest.raises(TypeError, match=r"^option api_timeout must be a number of seconds"):
+        kind(*arguments, api_timeout="3 s")
+    with pytest.raises(rocketpy.InvalidArgumentError, match=r"^option connect_timeout must be from 0 s"):
+        kind(*arguments, connect_timeout=-1)
+    with pytest.raises(rocketpy.InvalidArgumentError, match="not valid Unicode"):
+        kind(*arguments, instance_name="\udcff")
+
+
+@pytest.mark.parametrize("kind", [rocketpy.PushConsumer, rocketpy.AsyncPushConsumer])
+def test_push_consumers_name_their_own_options(kind):
+    for misspelt, option in [("concurency", "concurrency"), ("stop_timout", "stop_timeout")]:
+        said = rf"^{kind.__name__} has no option \"{misspelt}\" \(did you mean {option}\?\)"
+        with pytest.raises(TypeError, match=said):
+            kind("g", **{misspelt: 3})
+    with pytest.raises(rocketpy.InvalidArgumentError, match=r"^option max_retries is out of range: -1"):
+        kind("g", max_retries=-1)
+    with pytest.raises(TypeError, match=r"^balance must be a function of group, client_id, .* and takes \(queues\)"):
+        kind("g", balance=lambda queues: queues)
+    assert "not started" in repr(kind("g", balance=lambda group, client_id, queues, members: queues))
+
+
+SCHEDULE = [
+    (
+        lambda: schedule.add("a", topic="jobs", at="x"),
+        r'^schedule\.add has no option "at"; options: topic, body, cron, ',
+    ),
+    (lambda: schedule.add("a", topic="jobs", timezon="x"), r'^schedule\.add has no option "timezon" .*timezone\?'),
+    (
+        lambda: schedule.add(every=1, topc="x"),
+        r"^schedule\.add has no option 'topc' .*topic\?\); schedule\.add\(name\)",
+    ),
+    (
+        lambda: schedule.remove("a", name_server="h:1"),
+        r'^schedule\.remove has no option "name_server" .*name_servers\?',
+    ),
+    (lambda: schedule.Scheduler(name_server="h:1"), r'^Scheduler has no option "name_server" .*name_servers\?'),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), SCHEDULE)
+def test_schedules_name_their_own_options(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize("kind", [rocketpy.PushConsumer, rocketpy.AsyncPushConsumer])
+def test_handlers_with_a_misspelt_option_get_a_suggestion(kind):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.on has no option 'bacth' \(did you mean batch\?\)$"):
+        kind("g").on("orders", bacth=3)
+
+
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "Admin", "AsyncProducer", "AsyncConsumer"])
 def test_options_in_a_dict_are_refused(kind):
     said = rf"^{kind} takes options by name, not as a dict: write {kind}\(\.\.\., name_servers='host:9876'\)"
     with pytest.raises(TypeError, match=said):
         getattr(rocketpy, kind)({"bootstrap.servers": "h:1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("KafkaProducer", "did you mean Producer"),
+        ("KafkaConsumer", "did you mean Consumer"),
+        ("AIOKafkaConsumer", "did you mean AsyncConsumer"),
+        ("Producr", "did you mean Producer"),
+    ],
+)
+def test_the_module_names_its_classes_for_those_of_other_clients(name, said):
+    with pytest.raises(AttributeError, match=rf"^module 'rocketpy' has no attribute '{name}' \({said}\?\)$"):
+        getattr(rocketpy, name)
+    assert not hasattr(rocketpy, "__wrapped__")
+
+
+ATTRIBUTES = [
+    ("AsyncProducer", "submit", "write await send(message)"),
+    ("AsyncProducer", "basic_publish", "write send(rocketpy.Message(topic, body))"),
+    ("AsyncConsumer", "basic_ack", "did you mean commit?"),
+    ("AsyncConsumer", "commitSync", "did you mean commit?"),
+    ("AsyncConsumer", "getmany", "did you mean poll?"),
+    ("PushConsumer", "nack", "a handler that raises has its message redelivered"),
+    ("PushConsumer", "basic_consume", "did you mean on?"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), ATTRIBUTES)
+def test_methods_of_other_clients_are_explained(kind, name, said):
+    made = getattr(rocketpy, kind)("g", *["t"] * (kind == "AsyncConsumer"))
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}' \({re.escape(said)}"):
+        getattr(made, name)
+
+
+@pytest.mark.parametrize(("kind", "arguments"), LATE[1:], ids=lambda one: getattr(one, "__name__", None))
+def test_clients_of_a_loop_ask_for_async_with(kind, arguments):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__} needs `async with`, not `with`$"), kind(*arguments):
+        pass
+
+
+@pytest.mark.parametrize("client", ["Admin", "AsyncAdmin"])
+def test_a_description_of_a_missing_topic_suggests_similar_names(strict_server, client):
+    def described():
+        with strict_server.admin() as admin:
+            admin.describe_topic("mial")
+
+    def later():
+        servers = strict_server.name_servers
+        in_loop(lambda: rocketpy.AsyncAdmin(servers), lambda admin: admin.describe_topic("mial"))
+
+    with pytest.raises(rocketpy.TopicNotFoundError) as missing:
+        described() if client == "Admin" else later()
+    assert missing.value.hint.startswith("did you mean mails? If not, ")
 
 
 def test_a_message_names_the_place_of_its_body():
@@ -325,7 +447,7 @@ def test_a_commit_of_a_message_names_the_call_for_it(rocketpy_server, rocketpy_t
 def test_an_error_inside_a_constructor_stays_as_it_is():
     with pytest.raises(TypeError, match=r"^group must be a str, not int$"):
         rocketpy.Consumer(5, "t")
-    with pytest.raises(TypeError, match=r"^Producer has no option .*; it has: send_timeout, "):
+    with pytest.raises(TypeError, match=r"^Producer has no option .*; options: send_timeout, "):
         rocketpy.Producer("g", name_servers="h:1", bootstrap_servers="h:1")
 
 

@@ -363,8 +363,8 @@ def test_a_stop_during_the_start_leaves_no_member(server, topic, group, monkeypa
         assert goes_on.wait(60)
         return join(*arguments, **options)
 
-    monkeypatch.setattr(rocketpy._rocketpy, "PushConsumer", held)
     consumer = server.push_consumer(group)
+    monkeypatch.setattr(rocketpy._rocketpy, "PushConsumer", held)
     consumer.on(topic)(lambda message: None)
     ended = []
 

@@ -16,6 +16,7 @@ from rocketpy.base.at_once import at_once, finished, steps
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
 from rocketpy.producing.copies import COPY_LIMITS
 from rocketpy.producing.producer import Producer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rocketpy.admin.dead_letter_calls import Send
     from rocketpy.admin.dead_letters import DeadLetter, DeadLetterFilter, Resent
+    from rocketpy.errors import TopicNotFoundError
     from rocketpy.message import Message, Receipt
 
 __all__ = ["Admin"]
@@ -63,6 +65,9 @@ class CallsAtOnce(AdminCalls):
             return list(pool.map(run, given))
         finally:  # after Ctrl-C the close of the client ends the requests
             pool.shutdown(wait=not isinstance(sys.exception(), KeyboardInterrupt), cancel_futures=True)
+
+    async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
+        TopicNames(self._name_servers, self._options).explain(error, [topic])
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -147,7 +147,7 @@ class AdminCalls(StatusCalls):
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            return await self.describe_topic(topic)
+            return await self._ask(self._native_admin().describe_topic, topic)
         except TopicNotFoundError:
             return None
 
@@ -175,7 +175,11 @@ class AdminCalls(StatusCalls):
         Raises:
             TopicNotFoundError: No name server knows the topic.
         """
-        return await self._ask(self._native_admin().describe_topic, topic)
+        try:
+            return await self._ask(self._native_admin().describe_topic, topic)
+        except TopicNotFoundError as error:
+            await self._explain(error, topic)
+            raise
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Readable queues of a topic, sorted.

@@ -54,6 +54,10 @@ class DeadLetterCalls(ABC):
         """Makes a native call, and waits for its answer."""
 
     @abstractmethod
+    async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
+        """Extends the hint of an error if a topic of a similar name exists."""
+
+    @abstractmethod
     async def _pause(self, seconds: float) -> None:
         """Waits."""
 

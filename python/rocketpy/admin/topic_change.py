@@ -68,8 +68,9 @@ class TopicChange:
             held: Number of messages in the queues to remove, including messages that cannot be read yet.
         """
         if held:
+            noun = "message" if held == 1 else "messages"
             raise InvalidArgumentError(
-                f"cannot reduce topic {self.topic} to {self.queues} queues: the removed queues hold {held:,} messages",
+                f"cannot reduce topic {self.topic} to {self.queues} queues: the removed queues hold {held:,} {noun}",
                 hint="consume them first, or add force=True (--force); the old number of queues restores them",
             )
         chosen = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from rocketpy import _rocketpy
@@ -13,7 +14,8 @@ from rocketpy.admin.status_calls import CONCURRENT_CALLS
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.aio.producer import AsyncProducer
 from rocketpy.base.names import name_server_list, text_error
-from rocketpy.base.options import lists_options
+from rocketpy.base.options import check_options, lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, ProducerOptions
 from rocketpy.producing.copies import COPY_LIMITS
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.admin.dead_letter_calls import Send
+    from rocketpy.errors import TopicNotFoundError
     from rocketpy.message import Message, Receipt
 
 __all__ = ["AsyncAdmin"]
@@ -37,7 +40,7 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
             `NAMESRV_ADDR`.
-        options: As for `rocketpy.Admin`. They are checked at the start.
+        options: As for `rocketpy.Admin`.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -57,6 +60,7 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         self._name_servers, self._options = name_server_list(name_servers), options
+        check_options(partial(_rocketpy.Admin, []), options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Admin(self._name_servers, arrivals, **self._options)
@@ -83,6 +87,9 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
         finally:
             for task in tasks:
                 task.cancel()
+
+    async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
+        await TopicNames(self._name_servers, self._options).explain_later(error, [topic])
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Generic, cast
 
 from rocketpy import _rocketpy
@@ -10,13 +11,13 @@ from rocketpy.aio.rebalance import AsyncTelling
 from rocketpy.base.arrow import import_pyarrow
 from rocketpy.base.misuse import no_message, no_option
 from rocketpy.base.names import check_type, column_list, name_server_list
-from rocketpy.base.options import lists_options
+from rocketpy.base.options import check_options, lists_options
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     CONSUMER_DEFAULTS,
     ConsumerOptions,
 )
-from rocketpy.consuming.balance import Allocating, allocating, assigned
+from rocketpy.consuming.balance import Allocating, allocating, assigned, without_function
 from rocketpy.consuming.consumer import (
     FOREVER,
     ConsumerState,
@@ -58,7 +59,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         codec: Decodes values of messages, as for `rocketpy.Consumer`.
         name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
             `NAMESRV_ADDR`.
-        options: As for `rocketpy.Consumer`. They are checked at the start.
+        options: As for `rocketpy.Consumer`. Limits of numbers are checked at the start.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -98,6 +99,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         self._decode = decode_by(codec)
         self._allocating: Allocating | None = None
         self._callbacks = callbacks(group, options, has_loop=True)
+        check_options(partial(_rocketpy.Consumer.join, group, self._topics, [], None, None), without_function(options))
         self._telling: AsyncTelling | None = None
 
     @classmethod

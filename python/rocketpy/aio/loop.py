@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Lifetime
@@ -180,6 +180,14 @@ class AsyncClosing(Lifetime):
         self._closed = True
         if not self._is_elsewhere:
             self._client.close(True)
+
+    if not TYPE_CHECKING:  # which refuses `with` itself
+
+        def __enter__(self) -> Never:
+            raise TypeError(f"{type(self).__name__} needs `async with`, not `with`")
+
+        def __exit__(self, *_error: object) -> None:
+            pass
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rocketpy import _rocketpy
@@ -10,7 +11,7 @@ from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.base.hints import hinted
 from rocketpy.base.misuse import one_message
 from rocketpy.base.names import check_type, name_server_list
-from rocketpy.base.options import lists_options
+from rocketpy.base.options import check_options, lists_options
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import (
     PRODUCER_DEFAULTS,
@@ -42,7 +43,7 @@ class AsyncProducer(AsyncClosing):
         group: Name of the producer group.
         name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
             `NAMESRV_ADDR`.
-        options: As for `rocketpy.Producer`. They are checked at the start.
+        options: As for `rocketpy.Producer`. Limits of numbers are checked at the start.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -66,6 +67,7 @@ class AsyncProducer(AsyncClosing):
         check_type("group", group, str, "a str")
         self._group = group
         self._select, self._options = split(options)
+        check_options(partial(_rocketpy.Producer, group, []), self._options)
         self._name_servers = name_server_list(name_servers)
         self._names = TopicNames(self._name_servers, self._options)
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from rocketpy.aio.loop import AsyncClosing
 from rocketpy.aio.workers import LoopWorkers, in_thread, outcome
+from rocketpy.base.misuse import explained
 from rocketpy.base.options import takes_options
 from rocketpy.base.wakeup import stop_signals
 from rocketpy.config import PUSH_DEFAULTS, PushOptions
-from rocketpy.consuming.member import PushMember
+from rocketpy.consuming.member import OPTIONS_OF_HANDLERS, PushMember
 from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 logger = logging.getLogger("rocketpy.client")
 
 
-@takes_options(PushOptions, PUSH_DEFAULTS)
+@takes_options(PushOptions, PUSH_DEFAULTS, OPTIONS_OF_HANDLERS)
 class AsyncPushConsumer(AsyncClosing):
     """`PushConsumer` for asyncio: handlers run as tasks of the loop that started the consumer.
 
@@ -76,10 +77,11 @@ class AsyncPushConsumer(AsyncClosing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:
         super().__init__()
-        self._member = PushMember("AsyncPushConsumer", group, name_servers, options, LoopWorkers)
+        self._member = PushMember(group, name_servers, options, LoopWorkers)
         self._workers = cast("LoopWorkers", self._member.workers)
         self._stop_asked = asyncio.Event()
 
+    @explained
     def on(
         self,
         topic: str,

@@ -90,8 +90,8 @@ class LoopWorkers(Workers):
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=END_SECONDS)
             if left:
-                text = "%s handlers of push consumer %s continue after their cancellation"
-                logger.error(text, len(left), self._group)
+                text = "handlers of push consumer %s continue after their cancellation: %s"
+                logger.error(text, self._group, len(left))
 
 
 def in_thread(

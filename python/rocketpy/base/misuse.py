@@ -170,9 +170,16 @@ def explained(function: Function) -> Function:
                 raise TypeError(DICT.format(*[call.__qualname__.removesuffix(".__init__")] * 2)) from None
             if isinstance(error, ValueError) or has_begun(error.__traceback__, code):
                 raise
-            raise TypeError(misfit_text(call, arguments[1:], options) or str(error)) from None
+            given = arguments[1:] if "self" in inspect.signature(call).parameters else arguments
+            raise TypeError(misfit_text(call, given, options) or str(error)) from None
 
     return cast("Function", call)
+
+
+def shown_name(function: Callable[..., object]) -> str:
+    """Name of a function in errors: `Producer` for its constructor, `schedule.add` for a function of a module."""
+    name = function.__qualname__.removesuffix(".__init__")
+    return name if "." in name or name[0].isupper() else f"{function.__module__.rpartition('.')[2]}.{name}"
 
 
 def has_begun(traceback: TracebackType | None, code: object) -> bool:
@@ -188,15 +195,15 @@ def misfit_text(function: Callable[..., object], arguments: Sequence[object], op
     """Explanation of a call that does not fit; empty if only Python knows what is wrong.
 
     Args:
-        function: A method.
+        function: A method or a function of a module.
         arguments: Arguments by position, without `self`.
         options: Arguments by name.
     """
-    name = function.__qualname__.removesuffix(".__init__")
+    name = shown_name(function)
     parameters = {
         one: parameter
-        for one, parameter in list(inspect.signature(function).parameters.items())[1:]
-        if not one.startswith("_")
+        for one, parameter in inspect.signature(function).parameters.items()
+        if one != "self" and not one.startswith("_")
     }
     positional = [one for one in parameters.values() if one.kind in POSITIONAL]
     required = [one.name for one in positional if one.default is inspect.Parameter.empty]

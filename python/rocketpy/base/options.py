@@ -17,8 +17,9 @@ import textwrap
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ForwardRef, TypeVar, cast
 
-from rocketpy.base.misuse import explained
+from rocketpy.base.misuse import explained, shown_name
 from rocketpy.base.names import text_error
+from rocketpy.base.similar import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ Class = TypeVar("Class", bound="type[Any]")
 
 WIDTH = 116
 """Columns of a list of options: those of the source without the indentation of a docstring."""
+CHECK_ONLY = "check of options, which no client follows because it has an option of this name"
+"""Name of an option that does not exist: the extension module refuses it once it has read all others."""
 
 
 class Default:
@@ -59,14 +62,17 @@ def defaults_of(options: type, inherited: Mapping[str, object] | None = None) ->
     return {name: value for name, value in declared.items() if name not in inherited} | dict(inherited)
 
 
-def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Function], Function]:
+def lists_options(
+    options: type, defaults: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Function], Function]:
     """Builds a decorator that shows each option in place of `**options`. Type checkers read `Unpack` instead.
 
-    The error of a call with other arguments explains them, as by `explained`.
+    The error of a call with other arguments explains them, as by `explained`. A call with an unknown option is refused.
 
     Args:
         options: The TypedDict of the options.
         defaults: Default of every option, in display order.
+        elsewhere: Options of other calls, each with its place.
 
     Examples:
         >>> from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
@@ -90,21 +96,83 @@ def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Fu
         ]
         made = explained(function)
         made.__signature__ = written.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
-        return made
+        return _refuses_unknown(made, written, _known(own, defaults), elsewhere or {})
 
     return decorate
 
 
-def takes_options(options: type, defaults: Mapping[str, object]) -> Callable[[Class], Class]:
+def _known(own: list[inspect.Parameter], defaults: Mapping[str, object]) -> list[str]:
+    """Names of all options for errors: what most calls have, such as name servers, is last."""
+    names = [one.name for one in own if one.name != "self" and one.kind not in BY_POSITION]
+    first = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY and one.name != "name_servers"]
+    return [*first, *defaults, *(name for name in names if name not in first)]
+
+
+BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _refuses_unknown(
+    function: Function, written: inspect.Signature, known: list[str], elsewhere: Mapping[str, str]
+) -> Function:
+    """Refuses unknown options of calls whose other arguments fit."""
+    names = frozenset(known)
+    kind = shown_name(function)
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        unknown = [name for name in options if name not in names]
+        if unknown and _fits(written, arguments, options):
+            name = unknown[0]
+            if name in elsewhere:
+                raise TypeError(f"{kind} has no option {name}: {elsewhere[name]}")
+            raise TypeError(f'{kind} has no option "{name}"{did_you_mean(name, known)}; options: {", ".join(known)}')
+        return function(*arguments, **options)
+
+    return cast("Function", call)
+
+
+def _fits(written: inspect.Signature, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    try:
+        written.bind(*arguments, **options)
+    except TypeError:
+        return False
+    return True
+
+
+def check_options(make: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Checks types of options, and ranges of their types, as the extension module does. Makes no client.
+
+    Args:
+        make: Constructor of the extension module, with its other arguments.
+        options: The options, whose names are known.
+
+    Raises:
+        TypeError: A value has another type.
+        InvalidArgumentError: A value is out of range.
+        NotSupportedError: An option is not supported yet.
+    """
+    try:
+        make(**options, **{CHECK_ONLY: None})
+    except UnicodeEncodeError as error:
+        raise text_error(error) from error
+    except TypeError as error:
+        if CHECK_ONLY not in str(error):
+            raise
+
+
+def takes_options(
+    options: type, defaults: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Class], Class]:
     """Builds a class decorator that shows the options of the constructor in its signature and in `help`.
 
     Args:
         options: The TypedDict of the options.
         defaults: Default of every option, in display order.
+        elsewhere: Options of other calls, each with its place.
     """
 
     def decorate(kind: Class) -> Class:
-        kind.__init__ = lists_options(options, defaults)(_refuses_broken_text(kind.__init__))
+        kind.__init__ = lists_options(options, defaults, elsewhere)(_refuses_broken_text(kind.__init__))
         if kind.__doc__ is not None:  # as under `python -OO`
             kind.__doc__ = cast("Any", _Docstring(kind.__doc__, options, tuple(defaults)))
         return kind

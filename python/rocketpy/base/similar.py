@@ -8,18 +8,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FOREIGN = {
+    "AIOKafkaConsumer": ("AsyncConsumer",),
+    "AIOKafkaProducer": ("AsyncProducer",),
+    "DefaultLitePullConsumer": ("Consumer",),
+    "DefaultMQProducer": ("Producer",),
+    "DefaultMQPushConsumer": ("PushConsumer",),
+    "KafkaAdminClient": ("Admin",),
+    "KafkaConsumer": ("Consumer",),
+    "KafkaProducer": ("Producer",),
     "ack": ("commit",),
     "acknowledge": ("commit",),
     "add_callback": ("add_done_callback",),
     "add_errback": ("add_done_callback",),
     "auto_commit_interval_ms": ("auto_commit",),
     "auto_offset_reset": ("start",),
+    "basic_ack": ("commit",),
+    "basic_consume": ("on",),
     "bootstrap_server": ("name_servers", "name-server"),
     "bootstrap_servers": ("name_servers", "name-server"),
     "brokers": ("name_servers",),
     "broker_list": ("name_servers", "name-server"),
     "batch_size": ("batch_bytes",),
     "client_id": ("instance_name",),
+    "commitSync": ("commit",),
     "compression_type": ("compression",),
     "consumer_group": ("group",),
     "consume": ("poll",),
@@ -30,6 +41,8 @@ FOREIGN = {
     "enable_auto_commit": ("auto_commit",),
     "from_beginning": ("from",),
     "get": ("result",),
+    "getmany": ("poll",),
+    "getone": ("poll",),
     "group_id": ("group",),
     "headers": ("properties",),
     "id": ("msg_id",),
@@ -66,15 +79,24 @@ FOREIGN = {
     "value_deserializer": ("codec",),
 }
 """Names here for the names of other clients. Command line flags have hyphens in place of underscores."""
+REDELIVERY = "a handler that raises has its message redelivered; rocketpy.Reject moves it to the dead letters"
 ADVICE = {
     "ack": "a consumer commits: commit(); the return of a handler acknowledges its message",
     "acks": "the broker's flushDiskType and inSyncReplicas decide when it answers; send_oneway waits for no answer",
     "alter": "create also changes a topic that exists",
     "asynchronous": "write wait=False",
+    "basic_ack": "a consumer commits: commit(); the return of a handler acknowledges its message",
+    "basic_consume": "the constructor subscribes: Consumer(group, topic)",
+    "basic_nack": REDELIVERY,
+    "basic_publish": "write send(rocketpy.Message(topic, body))",
     "begin_transaction": "use rocketpy.TransactionProducer",
     "callback": "write submit(message).add_done_callback(function); with asyncio, await send(message)",
+    "commitAsync": "write commit(wait=False)",
+    "commitSync": "a consumer commits: commit(); the return of a handler acknowledges its message",
     "consume": "write poll(max_messages, timeout) of a rocketpy.Consumer",
     "error": "errors are raised, not returned",
+    "getmany": "write poll(max_messages, timeout) of a rocketpy.Consumer",
+    "getone": "write poll(max_messages=1) of a rocketpy.Consumer",
     "headers": "write rocketpy.Message(topic, body, properties={...})",
     "heartbeat_interval_ms": "clients send heartbeats by themselves; no option sets the interval",
     "init_transactions": "use rocketpy.TransactionProducer",
@@ -82,6 +104,7 @@ ADVICE = {
     "key_serializer": "an order_key is a str",
     "max_poll_interval_ms": "members keep their queues however long they process",
     "max_poll_records": "write poll(max_messages=...)",
+    "nack": REDELIVERY,
     "offset": "receipts and received messages have queue_offset",
     "offsets": "write commit_offsets({queue: offset})",
     "on_delivery": "write submit(message).add_done_callback(function); with asyncio, await send(message)",
@@ -92,6 +115,7 @@ ADVICE = {
     "seek_to_beginning": "write seek(queue, 'earliest')",
     "seek_to_end": "write seek(queue, 'latest')",
     "session_timeout_ms": "brokers notice missed heartbeats by themselves; no option sets the time",
+    "submit": "write await send(message)",
     "subscribe": "the constructor subscribes: Consumer(group, topic)",
     "timeout_ms": "write timeout=, in seconds",
     "timestamp": "received messages have born_at and stored_at; deliver_at= of rocketpy.Message sets a delivery time",
@@ -116,10 +140,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         >>> nearest("mials", ["orders", "Mails"])
         'Mails'
     """
-    import difflib  # only for an error
-
     most = max(2, len(name) // 2)  # no name with a greater difference in length is similar
     lower = {one.lower(): one for one in known if abs(len(one) - len(name)) <= most}
+    if not lower:
+        return None
+    import difflib  # only for an error
+
     found = difflib.get_close_matches(name.lower(), list(lower)[:MAX_NAMES], 1)
     return lower[found[0]] if found else None
 

@@ -27,6 +27,8 @@ KEPT_SECONDS = 5.0
 """Time for which names of topics are kept, so that repeated failures share one request."""
 CHECK_NAME = "check its name, or "
 """Beginning of the hint that a similar name replaces."""
+QUESTION = "did you mean "
+"""Beginning of a hint with a similar name."""
 
 
 class TopicNames:
@@ -58,7 +60,8 @@ class TopicNames:
             error: The error.
             topics: Topics of the failed call.
         """
-        known = set(self._names())
+        topics = [topic for topic in topics if not is_system_topic(topic)]
+        known = set(self._names()) if topics else set[str]()
         for topic in topics if known else ():
             if self._prefix + topic not in known and (hint := self._hint(topic, known, error.hint or "")):
                 set_hint(error, hint)
@@ -79,7 +82,7 @@ class TopicNames:
         return nearest(topic, (name for name in ours if name != topic and not is_system_topic(name)))
 
     def _hint(self, topic: str, known: set[str], hint: str) -> str | None:
-        if is_system_topic(topic):
+        if hint.startswith(QUESTION):
             return None
         is_group = f"{RETRY_PREFIX}{self._prefix}{topic}" in known
         if self._group is not None and self._prefix + self._group in known:
@@ -88,7 +91,7 @@ class TopicNames:
         if is_group:
             return f"{topic} is a consumer group: give the name of a topic; `rocketpy topic list` shows the topics"
         near = self._nearest(topic, known)
-        return near and f"did you mean {near}? If not, {hint.removeprefix(CHECK_NAME)}"
+        return near and f"{QUESTION}{near}? If not, {hint.removeprefix(CHECK_NAME)}"
 
     def _names(self) -> list[str]:
         """Names of all topics; none if no name server answers."""

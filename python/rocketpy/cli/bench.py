@@ -166,8 +166,9 @@ def bench_send(
     output.show_one({**options, **meter.figures, **figures}, as_json=as_json)
     if refused:
         code, remark, count = max(refused, key=lambda one: one[2])
+        wanted = output.counted(messages, "message")
         raise CommandError(
-            f"{messages - sent:,} of {messages:,} messages were refused, {count:,} of them with {code}: {remark}",
+            f"broker refused {messages - sent:,} of {wanted}, {count:,} with {code}: {remark}",
             ExitCode.REFUSED,
         )
 

@@ -230,7 +230,7 @@ def notice_later_queues(
             tell_of_move(queue, f"lost {output.counted(position - end, 'message')} at its end", end)
             positions[queue] = end
         elif position < first.offset:
-            cause = f"expired {output.counted(first.offset - position, 'message')} before they were read"
+            cause = f"expired {output.counted(first.offset - position, 'unread message')}"
             tell_of_move(queue, cause, first.offset)
             positions[queue] = first.offset
         firsts[queue] = first

@@ -15,7 +15,7 @@ from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
 from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
-from rocketpy.cli.message_output import text_or_damaged
+from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -205,7 +205,7 @@ def preview(
         print(others(known, left), end="")
         if rejected > damaged:
             away = rejected - damaged
-            print(f"{away:,} cannot be sent to their topic of origin, see `rejected`: --to TOPIC names another one")
+            print(f"{away:,} cannot be sent to the topic of origin, see `rejected`: --to TOPIC names another one")
         if damaged:
             print(f"{damaged:,} cannot be sent, because the body does not decompress")
 
@@ -296,9 +296,10 @@ def others(known: int, left: int) -> str:
     """Returns lines about the dead letters that are not sent."""
     lines = ""
     if known:
-        lines += f"{known:,} were sent before: --again sends them once more\n"
+        lines += f"{output.counted(known, 'dead letter')} sent before: --again sends once more\n"
     if left:
-        lines += f"{left:,} have no topic of origin: --to TOPIC sends those that --id or other options select\n"
+        without = output.counted(left, "dead letter")
+        lines += f"{without} without a topic of origin: --to TOPIC sends those that --id or other options select\n"
     return lines
 
 
@@ -317,8 +318,8 @@ def row(letter: DeadLetter) -> dict[str, object]:
         "reason": letter.reason,
         "error": letter.error,
         "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": " ".join(message.keys),
+        "tag": message.tag and shortened(message.tag),
+        "keys": shortened(" ".join(message.keys)),
         "body": text_or_damaged(message),
     }
 

@@ -9,7 +9,7 @@ from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
 from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
-from rocketpy.cli.message_output import text_or_damaged
+from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -169,7 +169,7 @@ def row(message: ReceivedMessage) -> dict[str, object]:
         "queue_offset": message.queue_offset,
         "stored_at": message.stored_at,
         "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": " ".join(message.keys),
+        "tag": message.tag and shortened(message.tag),
+        "keys": shortened(" ".join(message.keys)),
         "body": text_or_damaged(message),
     }

@@ -14,8 +14,8 @@ from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.terminal import shown
 from rocketpy.errors import UNREADABLE_BODY
 
-BODY_SHOWN = 200
-"""Characters of a body that a table shows."""
+CHARACTERS_SHOWN = 200
+"""Characters of a body, a tag or keys that a table shows."""
 LEFT_OUT_HINT = (
     "`rocketpy consume TOPIC --format json` without a group shows their other fields; "
     "--max-body-bytes raises the limit of a body that exceeds it"
@@ -120,7 +120,12 @@ def text_or_damaged(message: ReceivedMessage) -> str:
         body = message.body.decode(errors="replace")
     except UNREADABLE_BODY as error:
         return f"({error})"
-    return body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "..."
+    return shortened(body)
+
+
+def shortened(text: str) -> str:
+    """Returns the beginning of a text for a table."""
+    return text if len(text) <= CHARACTERS_SHOWN else text[:CHARACTERS_SHOWN] + "..."
 
 
 def fields_of(message: ReceivedMessage) -> dict[str, Any]:

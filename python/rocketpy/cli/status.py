@@ -12,7 +12,10 @@ from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.text import printable
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
+NO_BROKER = "no broker is registered at {}"
+START_BROKER = "start one with `rocketpy server` or `rocketpy broker --name-server`"
 GROUPS_SHOWN = 20
 """Maximum number of groups on the screen of `status`."""
 
@@ -21,12 +24,23 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a cluster on one screen: brokers, roles, disk, rates, lag, dead letters, and messages that wait."""
     with Admin(name_servers=name_server, **FIGURES) as admin:
         found = admin.status()
+    check_registered(found, name_server)
     if as_json:
         output.show_one(output.plain(found), as_json=True)
         return
     console = output.stdout()
     for part in screen(found, name_server, GROUPS_SHOWN):
         console.print(part, soft_wrap=not isinstance(part, Table))
+
+
+def check_registered(found: ClusterStatus, name_server: str) -> None:
+    """Refuses the status of a cluster without a broker.
+
+    Raises:
+        CommandError: No broker is registered.
+    """
+    if not found.brokers:
+        raise CommandError(NO_BROKER.format(name_server), ExitCode.NOT_FOUND, START_BROKER)
 
 
 def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator[RenderableType]:
@@ -37,6 +51,9 @@ def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator
         name_server: Address that the user gave.
         most_groups: Maximum number of groups; those with the most waiting messages are shown.
     """
+    if not found.brokers:
+        yield Text(printable(NO_BROKER.format(name_server)), style="red")
+        return
     yield Text(printable(summary(found, name_server)), style="bold")
     yield Text(printable(waiting(found)))
     yield output.table_of(broker_rows(found.brokers))

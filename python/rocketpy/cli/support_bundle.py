@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RocketPyError
+from rocketpy import Admin, InvalidArgumentError, RocketPyError
 from rocketpy.admin.cluster import GroupInfo, GroupMember
 from rocketpy.base.instant import now_ms
 from rocketpy.base.text import printable
@@ -27,6 +27,7 @@ from rocketpy.cli.flags import COMMANDS
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.regular_files import opened
 from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 DISTRIBUTIONS = ("rocketpy-mq", "rich", "typer", "pyarrow", "pyspark", "pandas", "polars", "opentelemetry-api")
@@ -34,6 +35,8 @@ VARIABLES = ("NAMESRV_ADDR", "ROCKETPY_", "RUST_LOG", "TZ", "LANG", "LC_ALL")
 """Beginnings of the names of environment variables that change what RocketPy does."""
 LOG_BYTES = 4 << 20
 """Maximum size of the end of a log that is read."""
+CONFIG_BYTES = 1 << 20
+"""Maximum size of a configuration file."""
 CONTENTS = "contents.txt"
 SERVER_COMMANDS = {("rocketpy", name) for name in COMMANDS}
 """Words of the command line of a server, one after the other."""
@@ -126,6 +129,8 @@ def support_bundle(
     file = file or Path(f"{name}.tar.gz")
     if file.exists():
         raise CommandError(f"{file} already exists", ExitCode.USAGE, "choose another name for the archive")
+    if not file.parent.is_dir():
+        raise CommandError(f"no such folder: {file.parent}", ExitCode.NOT_FOUND, "create it, or choose another path")
     bundle = Bundle(name)
     with output.STDERR.status("collecting"):
         add_machine(bundle, name_server)
@@ -229,7 +234,11 @@ def add_config(bundle: Bundle, path: Path) -> None:
     """Adds a configuration file of a server, without secrets."""
     name = free_name(bundle, "configuration", path)
     with bundle.part(name):
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with opened(path) as stream:
+            data = stream.read(CONFIG_BYTES + 1)
+        if len(data) > CONFIG_BYTES:
+            raise InvalidArgumentError(f"configuration exceeds {CONFIG_BYTES >> 20} MiB: {path}")
+        text = data.decode(errors="replace")
         about = f"configuration {path}"
         if path.suffix == ".toml":
             with suppress(tomllib.TOMLDecodeError):
@@ -257,10 +266,10 @@ def free_name(bundle: Bundle, folder: str, path: Path) -> str:
 
 def last_lines(path: Path, lines: int) -> str:
     """Reads the end of a file without secrets: complete lines, at most LOG_BYTES."""
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - LOG_BYTES))
-        text = stream.read().decode(errors="replace")
+        text = stream.read(LOG_BYTES).decode(errors="replace")
     if size > LOG_BYTES:
         text = text.partition("\n")[2]
     return "".join(masked_text(text).splitlines(keepends=True)[-lines:])  # a private key may begin before these lines

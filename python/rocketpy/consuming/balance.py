@@ -191,9 +191,7 @@ class Allocating:
     __slots__ = ("_failed_at", "_failure", "_function", "_questions", "_thread")
 
     def __init__(self, function: Allocate) -> None:
-        if inspect.iscoroutinefunction(function):
-            raise TypeError("balance must be a plain function, not a coroutine function: it is called in a thread")
-        check_function("balance", function, "a function of group, client_id, queues and members", 4)
+        _check_balance(function)
         self._function = function
         self._questions = _rocketpy.Allocations()
         self._failure, self._failed_at = "", 0.0
@@ -270,3 +268,22 @@ def allocating(options: MemberOptions) -> Allocating | None:
     """Caller of the balance function among the options, if there is one."""
     balance = options.get("balance")
     return Allocating(balance) if callable(balance) else None
+
+
+def without_function(options: MemberOptions) -> MemberOptions:
+    """Options for a check by the extension module: without the balance function, which is checked here.
+
+    Raises:
+        TypeError: The function cannot be called with these arguments.
+    """
+    balance = options.get("balance")
+    if not callable(balance):
+        return options
+    _check_balance(balance)
+    return cast("MemberOptions", {name: value for name, value in options.items() if name != "balance"})
+
+
+def _check_balance(function: Allocate) -> None:
+    if inspect.iscoroutinefunction(function):
+        raise TypeError("balance must be a plain function, not a coroutine function: it is called in a thread")
+    check_function("balance", function, "a function of group, client_id, queues and members", 4)

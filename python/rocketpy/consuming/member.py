@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.base.names import check_type, check_unicode, name_server_list, path_text
+from rocketpy.base.options import check_options
 from rocketpy.base.signature import check_function
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, STOP_SECONDS, duration_seconds
-from rocketpy.consuming.balance import Allocating, allocating
+from rocketpy.consuming.balance import Allocating, allocating, without_function
 from rocketpy.consuming.consumer import ConsumerState, decode_by
 from rocketpy.consuming.handlers import Handler
 from rocketpy.consuming.rebalance import callbacks
@@ -36,14 +38,16 @@ MAX_BATCH = 4096
 """Maximum number of messages of a batch: the size of a pull."""
 OFFSETS_FOLDER = ".rocketmq_offsets"
 """Folder of offset files in the home folder, as in Apache's clients."""
-OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
+OPTIONS_OF_HANDLERS: dict[str, str] = dict.fromkeys(
+    ("topic", "tags", "sql", "batch", "codec"), "pass it to the decorator on() of each topic"
+)
+"""Options of `on`, each with its place, for errors of the constructor."""
 
 
 class PushMember:
     """Handlers of a push consumer, and its membership in the group: `join`, `begin`, `stop`.
 
     Args:
-        kind: Name of the public class, for errors.
         group: Name of the consumer group.
         name_servers: As for `rocketpy.PushConsumer`.
         options: As for `rocketpy.PushConsumer`.
@@ -65,15 +69,12 @@ class PushMember:
 
     def __init__(
         self,
-        kind: str,
         group: str,
         name_servers: Iterable[str] | str | None,
         options: PushOptions,
         workers: type[Workers] = Workers,
     ) -> None:
         check_type("group", group, str, "a str")
-        if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
-            raise TypeError(f"{kind} has no option {misplaced[0]}: pass it to the decorator on() of each topic")
         check_unicode(group)
         self.group = group
         self._name_servers = name_server_list(name_servers)
@@ -83,6 +84,7 @@ class PushMember:
         self.workers = workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
         self.stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
         self._callbacks = callbacks(group, options, has_loop=True)
+        _check_options(group, options)
         self._allocating: Allocating | None = None
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
@@ -211,6 +213,13 @@ def _end_allocating(caller: Allocating | None) -> None:
     if caller is not None:
         caller.end()
         caller.join()
+
+
+def _check_options(group: str, options: PushOptions) -> None:
+    checked = dict(without_function(options))
+    if (folder := checked.pop("offsets_folder", None)) is not None:
+        path_text("offsets_folder", cast("str", folder))
+    check_options(partial(_rocketpy.PushConsumer, group, [], []), checked)
 
 
 def _check_count(name: str, count: int, most: int) -> None:

@@ -10,11 +10,12 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy.base.lifetime import Closing
+from rocketpy.base.misuse import explained
 from rocketpy.base.options import takes_options
 from rocketpy.base.wakeup import StopRequest, stop_signals
 from rocketpy.config import PUSH_DEFAULTS, PushOptions
 from rocketpy.consuming.handlers import Reject, Retry
-from rocketpy.consuming.member import PushMember
+from rocketpy.consuming.member import OPTIONS_OF_HANDLERS, PushMember
 from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ LOOP_TEXT = (
 )
 
 
-@takes_options(PushOptions, PUSH_DEFAULTS)
+@takes_options(PushOptions, PUSH_DEFAULTS, OPTIONS_OF_HANDLERS)
 class PushConsumer(Closing):
     """Member of a consumer group that passes messages to handlers, up to `concurrency` at the same time.
 
@@ -89,11 +90,12 @@ class PushConsumer(Closing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:
         super().__init__()
-        self._member = PushMember("PushConsumer", group, name_servers, options)
+        self._member = PushMember(group, name_servers, options)
         self._stop_asked = StopRequest()
         self._starting = threading.RLock()  # a signal handler may stop the consumer in the thread that starts it
         self._is_starting = self._is_unwanted = False
 
+    @explained
     def on(
         self,
         topic: str,

@@ -16,6 +16,7 @@ Examples:
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from dataclasses import dataclass
@@ -23,8 +24,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketpy.base.instant import datetime_of
 from rocketpy.base.options import lists_options
+from rocketpy.base.topic_names import TopicNames
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
-from rocketpy.errors import InvalidArgumentError, ScheduleConflictError, ScheduleNotFoundError
+from rocketpy.errors import (
+    InvalidArgumentError,
+    RocketPyError,
+    ScheduleConflictError,
+    ScheduleNotFoundError,
+    TopicNotFoundError,
+)
 from rocketpy.message import Message
 from rocketpy.producing.producer import Producer
 from rocketpy.schedule.journal import EDITORS, TOPIC, Journal
@@ -41,6 +49,8 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
 
 __all__ = ["Schedule", "Scheduler", "Times", "add", "remove", "schedules"]
+
+logger = logging.getLogger("rocketpy.schedule")
 
 MAX_BODY_BYTES = 64 << 10
 """Each record of a schedule has its body."""
@@ -104,7 +114,7 @@ def add(
         options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
     Returns:
-        The stored schedule.
+        The stored schedule. A topic that does not exist is logged as a warning.
 
     Raises:
         ScheduleConflictError: A different schedule has this name. The error shows both; nothing was changed.
@@ -119,6 +129,7 @@ def add(
         if known is None or (replace and known.definition != definition):
             record = add_record(TOPIC, name, uuid.uuid4().hex, definition, replace=replace)
             known = _append(journal, queue, record).entries[name]
+        _warn_of_missing(journal, topic, name)
     if known.definition != definition:
         raise ScheduleConflictError(
             f"schedule {name} has another definition: stored: {known.definition}; given: {definition}",
@@ -172,6 +183,16 @@ def _definition(name: str, topic: str, body: bytes | None, tag: str | None, miss
     if len(checked) > MAX_BODY_BYTES:
         raise InvalidArgumentError(f"body of a schedule exceeds {MAX_BODY_BYTES} bytes: {len(checked)}")
     return Definition(times, topic, checked.body, tag, missed)
+
+
+def _warn_of_missing(journal: Journal, topic: str, name: str) -> None:
+    try:
+        journal.admin.queues(topic)
+    except TopicNotFoundError as error:
+        TopicNames(journal.name_servers, journal.options).explain(error, [topic])
+        logger.warning("topic %s of schedule %s does not exist: %s", topic, name, error.hint)
+    except RocketPyError as error:  # the schedule is stored
+        logger.warning("topic %s of schedule %s cannot be checked: %s", topic, name, error)
 
 
 def _append(journal: Journal, queue: MessageQueue, record: Message) -> Ledger:
