@@ -1,10 +1,12 @@
 //! What the operating system grants this process.
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
+
+use crate::{Disk, RealDisk};
 
 /// Maximum size of a file of the kernel that is read.
-const MAX_FILE_BYTES: usize = 1 << 16;
+const MAX_FILE_BYTES: u64 = 1 << 16;
 
 /// Raises the limit of open files of this process as far as the system lets it. Returns the limit then in force.
 ///
@@ -32,7 +34,7 @@ pub fn memory_limit() -> Option<u64> {
 }
 
 fn read(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok().filter(|text| text.len() <= MAX_FILE_BYTES)
+    String::from_utf8(RealDisk.read(path, MAX_FILE_BYTES).ok()?).ok()
 }
 
 /// `meminfo`: text of `/proc/meminfo`.
@@ -75,6 +77,10 @@ fn lowest(mount: &Path, group: &str, names: &[&str]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a test makes its own files")]
+
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -95,7 +95,7 @@ impl Reply {
         }
     }
 
-    /// Notes that the request waits for a message or for dispatch, for an [`AnswerObserver`].
+    /// Notes that the request waits for a message or for dispatch, for an [`AnswerObserver`](crate::AnswerObserver).
     pub fn note_held(&mut self) {
         self.was_held = true;
     }
