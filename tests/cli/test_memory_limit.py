@@ -33,9 +33,13 @@ def group() -> Iterator[Path | None]:
     group.rmdir()
 
 
+def entering(group: Path | None) -> list[str]:
+    """Start of a command that runs in the group."""
+    return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")] if group else []
+
+
 def test_memory_for_peers_is_a_quarter_of_the_limit_of_the_control_group(group: Path | None, start, tmp_path: Path):
-    enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")] if group else []
-    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", prefix=enter)
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", prefix=entering(group))
     with rocketpy.Admin(name_servers=server.name_server) as admin:
         configured = int(admin.broker_config(server.ready["broker"])["maxPeerBytes"])
     if group:
@@ -43,4 +47,14 @@ def test_memory_for_peers_is_a_quarter_of_the_limit_of_the_control_group(group: 
         assert "memory for peers reduced" in server.log.read_text()
     else:
         assert configured <= DEFAULT_BYTES
+    assert server.stop() == 0
+
+
+def test_configured_memory_for_peers_stays(group: Path | None, start, tmp_path: Path):
+    settings = ["--set", f"maxPeerBytes={DEFAULT_BYTES}"]
+    server = start(
+        "server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", *settings, prefix=entering(group)
+    )
+    with rocketpy.Admin(name_servers=server.name_server) as admin:
+        assert int(admin.broker_config(server.ready["broker"])["maxPeerBytes"]) == DEFAULT_BYTES
     assert server.stop() == 0

@@ -282,7 +282,7 @@ impl Api {
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
                 if self.shared.created.note(topic) {
-                    // Not here: whoever needs a route waits for this one.
+                    // In a task: other route queries wait for this one.
                     let (api, topic) = (self.clone(), topic.to_owned());
                     tokio::spawn(async move { created_topics::warn(&api, &topic, default_queues).await });
                 }

@@ -4,6 +4,7 @@ use rocketpy_broker::{MemoryBudget, StoreConfig};
 use rocketpy_env::{memory_limit, raise_open_file_limit};
 use tracing::{info, warn};
 
+use crate::config::Origin;
 use crate::{Role, ServerConfig};
 
 /// Files kept for other uses than connections: logs, libraries, listening sockets, the store's commit log.
@@ -20,7 +21,8 @@ const MIN_PEER_BYTES: usize = 64 << 20;
 pub(crate) fn fit_memory(config: &mut ServerConfig) {
     let Some(limit_bytes) = memory_limit() else { return warn!("cannot read the memory of this machine") };
     let configured = config.broker.max_peer_bytes;
-    let fits = peer_bytes(configured, limit_bytes);
+    let is_configured = !matches!(config.origin("maxPeerBytes"), Origin::Default);
+    let fits = if is_configured { configured } else { peer_bytes(configured, limit_bytes) };
     config.broker.max_peer_bytes = fits;
     config.name_server.max_peer_bytes = fits;
     if fits < configured {
@@ -34,7 +36,7 @@ pub(crate) fn fit_memory(config: &mut ServerConfig) {
     }
 }
 
-/// The default within its share of the memory; a configured number as it is.
+/// The default within its share of the memory; a number that a program set as it is.
 fn peer_bytes(configured: usize, limit_bytes: u64) -> usize {
     if configured != MemoryBudget::DEFAULT_BYTES {
         return configured;
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(peer_bytes(default, 64 << 30), default);
         assert_eq!(peer_bytes(default, 1 << 30), 256 << 20);
         assert_eq!(peer_bytes(default, 100 << 20), MIN_PEER_BYTES);
-        assert_eq!(peer_bytes(600 << 20, 100 << 20), 600 << 20, "configured");
+        assert_eq!(peer_bytes(600 << 20, 100 << 20), 600 << 20, "set by a program");
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn read(desk: &Desk, times: &mut StoredTimes) -> (Vec<Lag>, Retries, Members) {
     let mut members: Members = clients.member_counts();
     let online: HashSet<Arc<str>> = members.iter().map(|(group, _)| group.clone()).collect();
     for group in offsets.groups() {
-        // Offsets of the broker's own groups are its progress; what follows an @ is no group.
+        // Offsets of the broker's own groups are its progress. A name with @ is not a group.
         if system::is_broker_group(group) || group.contains('@') {
             continue;
         }

@@ -15,7 +15,7 @@ use super::{Kind, Metric};
 
 /// More than there are threads that answer most requests.
 const SHARDS: usize = 16;
-/// Number that stands for codes that the protocol does not have: they come from clients.
+/// Number shared by all codes that the protocol does not have: clients may send any.
 const UNKNOWN: i32 = -1;
 
 /// What the labels of a request say.

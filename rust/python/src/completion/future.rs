@@ -224,7 +224,7 @@ impl SendOutcome {
 }
 
 impl SendOutcome {
-    /// Rejects a wait that nobody would end.
+    /// Rejects a wait that could never end.
     ///
     /// # Errors
     /// `ForkedError` in a forked child; `NotSupportedError` in a callback of a future of the same producer, whose thread would complete this one.

@@ -330,7 +330,7 @@ pub const KEYS: &[Key] = keys! {
         "metricsExportBatchMaxDataPoints" = Whole(1, 1_000_000, "data points") => [exporter.batch_points];
         /// Labels of every series, as `name:value,name:value`.
         "metricsLabel" = Labels => [broker.metrics.labels];
-        /// Maximum number of series of one metric. `rocketpy_series_cut` counts the rest.
+        /// Maximum number of series of one metric. `rocketpy_broker_metrics_cut_series` counts the rest.
         "metricsOtelCardinalityLimit" = Whole(1, 10_000_000, "series") => [broker.metrics.series_limit];
         /// Whether permissions, queued requests, and numbers of topics and groups are shown.
         "enableStatsMetrics" = Switch => [broker.metrics.stats];

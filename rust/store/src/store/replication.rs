@@ -56,7 +56,7 @@ impl<D: Disk> Store<D> {
         self.core.log.confirm(end);
     }
 
-    /// Makes what was confirmed readable: a few records on this thread, more of them on that of dispatch.
+    /// Makes confirmed records readable: a few on this thread, many on the dispatch thread.
     pub fn dispatch_confirmed(&self) {
         self.core.dispatcher.round_of_few();
     }

@@ -12,7 +12,7 @@ fn records_become_readable_once_they_are_confirmed_and_durable() {
         let store = Store::open(config.clone()).unwrap();
         store.append(&record("t", 0, b"before")).unwrap();
         store.hold_readers();
-        settle(&store); // what was there before
+        settle(&store); // earlier records
 
         let second = store.append(&record("t", 0, b"second")).unwrap();
         let third = store.append(&record("t", 0, b"third")).unwrap();
