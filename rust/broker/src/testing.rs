@@ -236,7 +236,7 @@ impl TestBroker {
 
     /// Cuts the log file short that is written to, so that the store is poisoned.
     pub(crate) fn poison(&self) {
-        let end = self.store().max_physical_offset();
+        let end = self.wait_dispatched(); // else dispatch finds the cut first, and appends are refused for another reason
         let file_size = self.store().config().commit_log_file_size;
         let start = end.get() / file_size * file_size;
         let path = self.store().config().commit_log_dir().join(format!("{start:020}"));
@@ -245,16 +245,22 @@ impl TestBroker {
         assert!(self.store().poisoned().is_some());
     }
 
-    /// Cuts the first log file short, so that the record at a place and all after it there cannot be read.
-    pub(crate) fn cut_log(&self, at: PhysicalOffset) -> CutLog {
+    /// Waits until consume queues have all of the log. Returns its end.
+    fn wait_dispatched(&self) -> PhysicalOffset {
         let end = self.store().max_physical_offset();
-        assert!(end.get() > self.store().config().commit_log_file_size, "appends go to another file");
-        self.store().wait_flushed(end, PATIENCE).unwrap();
         let started = std::time::Instant::now();
         while self.store().dispatched_offset() < end {
             assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
             std::thread::yield_now();
         }
+        end
+    }
+
+    /// Cuts the first log file short, so that the record at a place and all after it there cannot be read.
+    pub(crate) fn cut_log(&self, at: PhysicalOffset) -> CutLog {
+        let end = self.wait_dispatched();
+        assert!(end.get() > self.store().config().commit_log_file_size, "appends go to another file");
+        self.store().wait_flushed(end, PATIENCE).unwrap();
         let path = self.store().config().commit_log_dir().join(format!("{:020}", 0));
         let bytes = RealDisk.read(&path, 1 << 30).unwrap();
         RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(at.get() / 4096 * 4096).unwrap();
