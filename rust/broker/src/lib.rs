@@ -52,6 +52,7 @@ mod slave;
 mod stepped;
 mod sync;
 mod table;
+mod tables_at_slaves;
 mod tasks;
 #[cfg(test)]
 mod testing;

@@ -19,7 +19,7 @@ use crate::SettingError;
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
-/// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
+/// Why a request is not done, with the facts that its remark names. None of them leaves anything stored, but for [`Self::NotAtSlaves`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     // What the request itself says.
@@ -170,6 +170,13 @@ pub(crate) enum Refusal {
     RoleNotProved { peer: IpAddr },
     #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
+    #[error("cannot copy the tables of the master in time; see the log of this slave")]
+    TablesNotCopied,
+    /// The only one that leaves something stored.
+    #[error(
+        "the change is stored on this broker, but too few slaves have copied it in time (slaveTimeout): {why}; repeat the request, or see `rocketpy ha status`"
+    )]
+    NotAtSlaves { why: String },
     #[error("returned message not accepted: {why}; send it to the retry topic, or return it again later")]
     NoSlaveForReturned { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
@@ -334,6 +341,7 @@ impl Refusal {
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
             Self::NoSlaveForReturned { .. } => response::SLAVE_NOT_AVAILABLE,
+            Self::NotAtSlaves { .. } => response::FLUSH_SLAVE_TIMEOUT,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -35,7 +35,7 @@ use crate::ha::{CHALLENGE, EPOCHS, LEAVE, NONCE, PROOF, Past, Peers, Replication
 use crate::refusal::Refusal;
 use crate::role_order::{FILE, Kept, RoleOrder};
 use crate::service::{Pace, Service, Work};
-use crate::slave::{MasterMetadata, end_of_log};
+use crate::slave::{Finished, MasterMetadata, end_of_log};
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
 /// Maximum wait for an answer of another broker.
@@ -407,7 +407,7 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
             }
         }
     }
-    let has_all = changes.metadata.finish(TIMEOUT).await;
+    let has_all = changes.metadata.finish(TIMEOUT).await == Finished::All;
     let own_end = changes.ground.store().max_physical_offset();
     let heard = changes.peers.past().map(|past| past.master_end());
     let missing = changes.metadata.missing_end();

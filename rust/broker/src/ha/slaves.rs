@@ -78,6 +78,11 @@ impl Slave {
         self.stated.get().map(|(broker_id, _)| *broker_id)
     }
 
+    /// Where it answers requests, as it stated; `None` for one of Apache's.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.stated.get().map(|(_, address)| address.as_str())
+    }
+
     pub(super) fn identity(&self) -> Identity {
         self.broker_id().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), Identity::BrokerId)
     }
@@ -145,6 +150,11 @@ impl Slaves {
     /// Whether sends wait for slaves.
     pub(crate) fn are_waited_for(&self) -> bool {
         self.needed > 0
+    }
+
+    /// How many a send waits for.
+    pub(crate) fn needed(&self) -> usize {
+        self.needed
     }
 
     /// All that are connected.

@@ -48,6 +48,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         owner.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), stored.is_ok());
         stored?;
         info!(group = name, "consumer group created or changed");
+        owner.tables_at_slaves.have_change().await?;
         Ok(Response::success())
     });
 }

@@ -50,14 +50,21 @@ pub(super) fn is_of_stored(request: &Command) -> bool {
         .is_ok_and(|header| header.set_zero_if_not_found == Some(false))
 }
 
-/// UPDATE_CONSUMER_OFFSET. The first offset of a group for a queue is on disk before the answer.
+/// UPDATE_CONSUMER_OFFSET. The first offset of a group for a queue is on disk before the answer, and at the slaves of a SYNC_MASTER.
 pub(super) fn update(call: Call<'_>, reply: Reply) {
     match commit(call) {
         Ok(None) => reply.send(Response::success()),
-        Ok(Some(written)) => answer_later(call.desk.ground.tasks(), reply, async move {
-            written.done().await?;
-            Ok(Response::success())
-        }),
+        Ok(Some(written)) => {
+            let owner = call.desk.clone();
+            let is_of_slave = call.request.ext.get(key::OF_SLAVE) == Some("true");
+            answer_later(call.desk.ground.tasks(), reply, async move {
+                written.done().await?;
+                if !is_of_slave {
+                    owner.tables_at_slaves.have_change().await?;
+                }
+                Ok(Response::success())
+            });
+        }
         Err(refusal) => {
             debug!(%refusal, peer = %call.connection.peer(), "commit refused");
             reply.send(refusal.response());

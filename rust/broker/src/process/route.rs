@@ -166,6 +166,7 @@ request_table! {
     CHANGE_BROKER_ROLE => Route::Replies(state::change_role);
     COPY_LOG => looks_up(state::copy_log);
     LEAVE_MASTER => surveys(state::leave_master);
+    COPY_TABLES => Route::Replies(state::copy_tables);
     EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
 
     // What is not there yet.

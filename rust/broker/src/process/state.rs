@@ -21,7 +21,9 @@ use tracing::info;
 
 use super::runtime_info;
 use crate::advertised::Advertised;
-use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
+use crate::call::{
+    Answer, Call, answer_from_header, answer_later, response as respond, success_json, success_with,
+};
 use crate::desk::Endpoints;
 use crate::figures::{Figures, Gauges};
 use crate::ground::Ground;
@@ -29,9 +31,13 @@ use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, give_back};
 use crate::operation::administer::{self, ReplicationStatus, SlaveStatus};
 use crate::refusal::Refusal;
 use crate::role_change::{self, WantedRole};
+use crate::slave::Finished;
 use crate::table::topic::TopicTable;
 use crate::timer::Timers;
 use crate::{Endpoint, health};
+
+/// Maximum time for a copy of the master's tables that the master asks for. It waits no longer itself, unless its `slaveTimeout` is longer.
+const COPY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// GET_BROKER_CONFIG: Java properties text.
 pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
@@ -156,6 +162,23 @@ pub(super) fn leave_master(call: Call<'_>) -> Answer {
     call.desk.role_changes.leave_master(call.request.ext.get(PROOF))?;
     info!(peer = %call.connection.peer(), "detached from previous master: another slave is being promoted");
     ha_status(call)
+}
+
+/// COPY_TABLES: the master has changed topics, groups or offsets. Answered once this slave has copied the tables of its master, and its log
+/// has reached the end that the master's had.
+pub(super) fn copy_tables(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |desk, request| async move {
+        if desk.ground.config().name_servers.is_empty() {
+            // Such a slave copies the log alone, as an older version copies tables later: its master counts on neither.
+            let why = "a slave without name servers does not know where its master answers requests";
+            return Err(Refusal::NotThereYet { code: request.code, why });
+        }
+        let metadata = desk.role_changes.metadata();
+        match metadata.finish(COPY_TIMEOUT).await {
+            Finished::All | Finished::WithoutStrangeOffsets => Ok(Response::success()),
+            Finished::Not => Err(Refusal::TablesNotCopied),
+        }
+    });
 }
 
 /// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.

@@ -218,7 +218,10 @@ impl Master<'_> {
             commit_offset: offset.min(end),
             broker_name: None,
         };
-        self.call(Command::request(request::UPDATE_CONSUMER_OFFSET, &header)).await.map(drop)
+        let mut commit = Command::request(request::UPDATE_CONSUMER_OFFSET, &header);
+        // This slave answers nothing else meanwhile: a master that waited for its copy of this offset would wait in vain.
+        commit.ext.push(key::OF_SLAVE, "true");
+        self.call(commit).await.map(drop)
     }
 
     /// The end of the master's log.

@@ -18,4 +18,4 @@ mod tests;
 pub(crate) use address::MasterAddress;
 pub(crate) use ask::{TokenOfMaster, end_of_log};
 pub(crate) use give_back::OwnCommits;
-pub(crate) use service::MasterMetadata;
+pub(crate) use service::{Finished, MasterMetadata};

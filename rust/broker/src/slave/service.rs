@@ -49,6 +49,16 @@ pub(crate) struct MasterMetadata {
     pub(super) warnings: std::sync::atomic::AtomicUsize,
 }
 
+/// What a round took over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finished {
+    All,
+    /// All but offsets that name a queue that no topic has.
+    WithoutStrangeOffsets,
+    /// Not all, or not in time.
+    Not,
+}
+
 impl MasterMetadata {
     pub(crate) fn new(
         parts: &Parts,
@@ -114,24 +124,30 @@ impl MasterMetadata {
         self.master.get().filter(|_| !role.is_master() && role.log() == OwnLog::Followed)
     }
 
-    /// A last round before this broker becomes the master, and what it brings is taken over. Returns false where that is not done in time.
-    pub(crate) async fn finish(&self, within: Duration) -> bool {
+    /// A round at once, and what it brings is taken over: before this broker becomes the master, or because the master asks for it.
+    pub(crate) async fn finish(&self, within: Duration) -> Finished {
         let finishing = async {
             let _alone = self.rounds.lock().await;
-            let Some(address) = self.followed_master() else { return false };
+            let Some(address) = self.followed_master() else { return Finished::Not };
             if self.ask(&address).await.is_err() {
-                return false;
+                return Finished::Not;
             }
+            let mut has_strange_offsets = false;
             let mut looks = tokio::time::interval(LOOK_EVERY);
             while self.pending.lock().waits() {
                 looks.tick().await;
                 if let Some(applied) = self.apply_reached().await {
+                    has_strange_offsets = matches!(applied, Err(NotTaken::LeftOut(_)));
                     self.note("progress", &address, applied);
                 }
             }
-            self.reasons.lock().is_empty()
+            match self.reasons.lock().len() {
+                0 => Finished::All,
+                1 if has_strange_offsets => Finished::WithoutStrangeOffsets,
+                _ => Finished::Not,
+            }
         };
-        tokio::time::timeout(within, finishing).await.unwrap_or(false)
+        tokio::time::timeout(within, finishing).await.unwrap_or(Finished::Not)
     }
 
     /// Requests all tables.

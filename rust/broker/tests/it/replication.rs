@@ -16,7 +16,7 @@ use rocketpy_remoting::PendingCall;
 use tokio::net::TcpSocket;
 
 use crate::send_backs::send_back;
-use crate::support::{Fixture, Send, TIMEOUT, wait_until};
+use crate::support::{Fixture, Send, TIMEOUT, create_topic, wait_until};
 
 /// A slave that keeps what it is sent and reports when it is told to.
 pub(crate) struct Slave {
@@ -440,6 +440,24 @@ async fn slaves_that_say_who_they_are_get_all_in_long_frames_and_are_told_apart_
     }
     assert_eq!(call.await.unwrap().code, response::SUCCESS);
     assert!(end < whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_no_slave_confirms_in_time_is_an_error_that_says_where_it_is() {
+    let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
+    fixture.create_topic("alone", 1).await;
+    fill(&fixture, 1, "x").await;
+    let mut slave = Slave::connect(&fixture);
+    slave.greet(&Greeting { broker_id: 1, ..empty_greeting() }); // nobody answers at its address
+    slave.socket.write_all(&FROM_THE_FIRST_FILE.to_be_bytes()).unwrap();
+    let end = end_of_log(&fixture).await;
+    slave.read_to(end);
+    slave.report(end as u64);
+    wait_until("it is in sync", async || status(&fixture).await.in_sync_slave_nums == 1).await;
+    let answer = fixture.call(create_topic("late", 1, 6)).await;
+    assert_eq!(answer.code, response::FLUSH_SLAVE_TIMEOUT);
+    assert!(answer.remark.unwrap().contains("the change is stored on this broker, but too few slaves"));
+    assert!(crate::topics::get(&fixture, "late").await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

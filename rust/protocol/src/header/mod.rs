@@ -46,6 +46,8 @@ pub mod key {
     /// In UPDATE_CONSUMER_OFFSET, `true`: a person chose the offset, for a group whose members have stopped. RocketPy's own;
     /// Apache's brokers ignore it.
     pub const IS_RESET: &str = "rocketpyReset";
+    /// `true` in a commit that a slave gives to its master: it waits for no slave.
+    pub const OF_SLAVE: &str = "rocketpyOfSlave";
     /// In CONSUMER_SEND_MSG_BACK: type and text of the error for which the message is sent back, as
     /// [`error_text`](rocketpy_model::dead_letter::error_text) prepares it. RocketPy's own; Apache's brokers ignore it.
     pub const SEND_BACK_ERROR: &str = "rocketpyError";

@@ -8,7 +8,9 @@ use std::time::Duration;
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header, PullMessageResponseHeader};
+use rocketpy_protocol::header::{
+    ChangeBrokerRoleHeader, GetTopicConfigRequestHeader, Header, PullMessageResponseHeader,
+};
 use rocketpy_server::{Process, Role, ServerConfig};
 
 use crate::pair::{Pair, bodies};
@@ -272,6 +274,33 @@ impl Pair {
             self.log(name, end as u64) == self.log("slave", end as u64)
         });
     }
+}
+
+/// A slave that asks its master for tables once an hour has what the master answers.
+#[test]
+fn topics_groups_and_first_offsets_of_a_sync_master_are_answered_once_its_slave_has_them() {
+    let mut pair = Pair::start_in_sync();
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    let mut of_slave = pair.of_slave();
+    of_slave.broker.intervals.ask_master = Duration::from_secs(3600);
+    pair.slave = Some(Process::start(Role::Broker, of_slave).unwrap());
+    let (master, slave) = (pair.master(), pair.slave());
+    wait_until("the slave follows again", || {
+        pair.caller.send(&master, "orders", "first").code == response::SUCCESS
+    });
+    let knows = |topic| {
+        let asked = GetTopicConfigRequestHeader { topic, logical: None };
+        pair.caller.call(&slave, Command::request(request::GET_TOPIC_CONFIG, &asked)).code
+            == response::SUCCESS
+    };
+    for topic in ["one", "two"] {
+        assert!(!knows(topic));
+        pair.caller.create_topic(&master, topic);
+        assert!(knows(topic), "{topic}");
+    }
+    assert_eq!(pair.caller.committed(&slave, "readers", "orders"), None);
+    pair.caller.commit(&master, "readers", "orders", 1);
+    assert_eq!(pair.caller.committed(&slave, "readers", "orders"), Some(1));
 }
 
 /// A pair whose master waits for one slave, and a second slave.
