@@ -6,11 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rocketpy_broker::BrokerRole;
-use rocketpy_protocol::Command;
+use rocketpy_model::GroupConfig;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     ChangeBrokerRoleHeader, GetTopicConfigRequestHeader, Header, PullMessageResponseHeader,
 };
+use rocketpy_protocol::{Command, json};
 use rocketpy_server::{Process, Role, ServerConfig};
 
 use crate::pair::{Pair, bodies};
@@ -298,6 +299,9 @@ fn topics_groups_and_first_offsets_of_a_sync_master_are_answered_once_its_slave_
         pair.caller.create_topic(&master, topic);
         assert!(knows(topic), "{topic}");
     }
+    let group = json::to_vec(&GroupConfig::new("readers"));
+    let group = Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group);
+    assert_eq!(pair.caller.call(&master, group).code, response::SUCCESS);
     assert_eq!(pair.caller.committed(&slave, "readers", "orders"), None);
     pair.caller.commit(&master, "readers", "orders", 1);
     assert_eq!(pair.caller.committed(&slave, "readers", "orders"), Some(1));
