@@ -1,6 +1,7 @@
 """A server in a control group with a memory limit, where this machine lets the test make one."""
 
 import os
+import resource
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,10 @@ def test_memory_for_peers_is_a_quarter_of_the_limit_of_the_control_group(group: 
         configured = int(admin.broker_config(server.ready["broker"])["maxPeerBytes"])
     if group:
         assert configured == LIMIT_BYTES // 4
-        assert "memory for peers reduced" in server.log.read_text()
+        log = server.log.read_text()
+        assert "memory for peers reduced" in log
+        of_descriptors = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] // 4
+        assert ("number of open queue files reduced" in log) == (of_descriptors > LIMIT_BYTES // 8 // (16 << 10))
     else:
         assert configured <= DEFAULT_BYTES
     assert server.stop() == 0

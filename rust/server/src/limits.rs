@@ -16,10 +16,21 @@ const LEAST: usize = 16;
 const PEER_SHARE: u64 = 4;
 /// Minimum of `maxPeerBytes`.
 const MIN_PEER_BYTES: usize = 64 << 20;
+/// Share of the memory that the kernel may use for open queue files.
+const QUEUE_FILE_SHARE: u64 = 8;
+/// Memory of the kernel for one open queue file: descriptor, map, and page tables of its 6 MB.
+const QUEUE_FILE_BYTES: u64 = 16 << 10;
 
-/// Brings the memory for peers below the memory that the process may use, such as that of its container.
+/// Brings the memory for peers and the number of open queue files below the memory that the process may use, such as that of its
+/// container. Comes after [`fit`].
 pub(crate) fn fit_memory(config: &mut ServerConfig) {
     let Some(limit_bytes) = memory_limit() else { return warn!("cannot read the memory of this machine") };
+    let allowed = config.broker.store.open_queue_files;
+    config.broker.store.open_queue_files = queue_files(allowed, limit_bytes);
+    if config.broker.store.open_queue_files < allowed {
+        let open_queue_files = config.broker.store.open_queue_files;
+        info!(limit_bytes, open_queue_files, "number of open queue files reduced to the memory limit");
+    }
     let configured = config.broker.max_peer_bytes;
     let is_configured = !matches!(config.origin("maxPeerBytes"), Origin::Default);
     let fits = if is_configured { configured } else { peer_bytes(configured, limit_bytes) };
@@ -34,6 +45,12 @@ pub(crate) fn fit_memory(config: &mut ServerConfig) {
     } else if fits as u64 > limit_bytes / 2 {
         warn!(limit_bytes, max_peer_bytes = fits, "maxPeerBytes exceeds half of the memory limit");
     }
+}
+
+/// The part of the queue files whose maps fit into their share of the memory.
+fn queue_files(allowed: usize, limit_bytes: u64) -> usize {
+    let room = usize::try_from(limit_bytes / QUEUE_FILE_SHARE / QUEUE_FILE_BYTES).unwrap_or(usize::MAX);
+    allowed.min(room.max(LEAST))
 }
 
 /// The default within its share of the memory; a number that a program set as it is.
@@ -106,6 +123,14 @@ mod tests {
         assert_eq!(peer_bytes(default, 1 << 30), 256 << 20);
         assert_eq!(peer_bytes(default, 100 << 20), MIN_PEER_BYTES);
         assert_eq!(peer_bytes(600 << 20, 100 << 20), 600 << 20, "set by a program");
+    }
+
+    #[test]
+    fn open_queue_files_take_an_eighth_of_the_memory_at_most() {
+        assert_eq!(queue_files(20_000, 64 << 30), 20_000);
+        assert_eq!(queue_files(20_000, 512 << 20), 4096);
+        assert_eq!(queue_files(100, 512 << 20), 100);
+        assert_eq!(queue_files(20_000, 1 << 20), LEAST);
     }
 
     #[test]

@@ -127,6 +127,7 @@ pub struct StoreConfig {
     /// When old files are removed, and when the disk is too full for appends.
     pub retention: RetentionConfig,
     /// Consume queue files that are kept open; default a quarter of the process's limit of open files, at most 20,000.
+    /// A server keeps fewer where the memory limit is small.
     pub open_queue_files: usize,
     /// Maximum number of queues whose entries are written 20 ms after they came, 64. Those of more wait in memory, where
     /// readers find them, until no record comes or a checkpoint does, so that one write covers many.
