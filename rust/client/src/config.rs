@@ -7,11 +7,13 @@ mod push;
 mod selector;
 mod send_options;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_filter::Tags;
 use rocketpy_model::printable::{is_control, printable};
 use rocketpy_protocol::compression::CompressionType;
+use rocketpy_remoting::ClientTls;
 
 pub(crate) use self::allocation::NoShare;
 pub use self::allocation::{Allocation, Allocations, Allocator};
@@ -32,8 +34,8 @@ pub struct ClientConfig {
     /// Part of the client id after `@`. Default: process id and a random number, unique in a group.
     ///
     /// Clients of one process with one name share connections, routes, heartbeats and client id, if their addresses, units, name
-    /// servers and runtimes are equal. They must then agree in `connect_timeout`, `route_refresh_interval` and
-    /// `heartbeat_interval`, and each group can have one producer and one consumer among them.
+    /// servers and runtimes are equal. They must then agree in `connect_timeout`, `route_refresh_interval`,
+    /// `heartbeat_interval` and `tls`, and each group can have one producer and one consumer among them.
     pub instance_name: Option<String>,
     /// Unit appended to the client id.
     pub unit_name: Option<String>,
@@ -48,6 +50,8 @@ pub struct ClientConfig {
     pub route_refresh_interval: Duration,
     /// Period of heartbeats; the broker forgets a client after 120 s. Default 30 s.
     pub heartbeat_interval: Duration,
+    /// Encrypts all connections. Default `None`: they are plain.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 impl ClientConfig {
@@ -67,6 +71,7 @@ impl ClientConfig {
             connect_timeout: Duration::from_secs(3),
             route_refresh_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
+            tls: None,
         }
     }
 }

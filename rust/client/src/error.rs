@@ -238,6 +238,11 @@ client_errors! {
         .code(CODE_CONNECT)
         .retry()
         .hint("check the address, and that a server listens there");
+    /// The server offers no TLS, or one side did not accept the certificate of the other.
+    #[error("cannot connect to {address} by TLS: {reason}")]
+    Tls { address: String, reason: String } => of(ConnectionFailed).code(CODE_CONNECT).hint(
+        "check that the server has TLS and its certificate names this host; trust its authority with Tls(ca_file=...), --tls-ca or ROCKETPY_TLS_CA",
+    );
     /// No answer arrived in time.
     #[error("{operation} timed out after {timeout_ms} ms, server: {address}")]
     Timeout { operation: &'static str, address: String, timeout_ms: u64, may_have_been_applied: bool } => of(RequestTimeout).code(CODE_TIMEOUT).retry().applied(*may_have_been_applied).hint_if(

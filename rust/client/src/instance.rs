@@ -75,6 +75,7 @@ impl Instance {
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
+            tls: config.tls.clone(),
             ..remoting::ClientConfig::default()
         });
         remoting.set_request_handler(Arc::new(BrokerRequests::new(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_env::random_u64;
+use rocketpy_remoting::ClientTls;
 use tokio::runtime::{Handle, Id};
 
 use crate::config::ClientConfig;
@@ -39,11 +40,12 @@ struct Entry {
 }
 
 /// The settings of the instance itself, in which its clients must agree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Settings {
     connect_timeout: Duration,
     route_refresh_interval: Duration,
     heartbeat_interval: Duration,
+    tls: Option<Arc<ClientTls>>,
 }
 
 /// A client's share of an instance.
@@ -138,6 +140,7 @@ impl Settings {
             connect_timeout: config.connect_timeout,
             route_refresh_interval: config.route_refresh_interval,
             heartbeat_interval: config.heartbeat_interval,
+            tls: config.tls.clone(),
         }
     }
 
@@ -147,6 +150,10 @@ impl Settings {
             ("route_refresh_interval", self.route_refresh_interval, other.route_refresh_interval),
             ("heartbeat_interval", self.heartbeat_interval, other.heartbeat_interval),
         ];
+        if self.tls != other.tls {
+            let reason = format!("clients that share the instance {client_id} must agree");
+            return Err(ClientError::InvalidConfig { field: "tls", reason });
+        }
         match fields.into_iter().find(|(_, shared, own)| shared != own) {
             None => Ok(()),
             Some((field, shared, _)) => {

@@ -1,10 +1,10 @@
 //! The calling side: one connection per address, opened by the first call and again after its end.
 use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, io};
 
 use parking_lot::{Mutex, RwLock};
 use rocketpy_protocol::Command;
@@ -241,7 +241,7 @@ impl Client {
         if self.inner.closed.load(Ordering::Acquire) {
             return Err(CallError::ClientClosed);
         }
-        let failed = |error: std::io::Error| CallError::Connect {
+        let failed = |error: io::Error| CallError::Connect {
             addr: addr.to_owned(),
             kind: error.kind(),
             reason: error.to_string(),
@@ -253,10 +253,32 @@ impl Client {
         let (limits, hook) = (config.limits(), config.hook.clone());
         let connection = Arc::new(Connection::new(ends, addr.into(), config.serialize, limits, hook));
         let service = Service { handler: Arc::clone(&self.inner.pushes) as Arc<dyn Handler>, check: None };
-        let driver = |stream| Driver::new(stream, Arc::clone(&connection), service, ());
-        let driver = SharedDriver::new(stream, driver).map_err(failed)?;
-        self.inner.spawn(&connection, driver);
+        let Some(tls) = &config.tls else {
+            let driver = |stream| Driver::new(stream, Arc::clone(&connection), service, ());
+            let driver = SharedDriver::new(stream, driver).map_err(failed)?;
+            self.inner.spawn(&connection, driver);
+            return Ok(connection);
+        };
+        let stream = tls.connect(addr, stream).await.map_err(|error| no_tls(addr, &error))?;
+        self.inner.spawn(&connection, Driver::new(stream, Arc::clone(&connection), service, ()));
         Ok(connection)
+    }
+}
+
+/// Error of a handshake. A peer that closed instead of answering speaks no TLS, or wants a certificate.
+fn no_tls(addr: &str, error: &io::Error) -> CallError {
+    let addr = addr.to_owned();
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            CallError::Tls { addr, reason: error.to_string() }
+        }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            CallError::Tls {
+                addr,
+                reason: "the server closed the connection during the handshake".to_owned(),
+            }
+        }
+        kind => CallError::Connect { addr, kind, reason: error.to_string() },
     }
 }
 

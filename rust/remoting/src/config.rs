@@ -10,6 +10,7 @@ use crate::connection::Limits;
 use crate::handler::RequestCheck;
 use crate::hook::RequestHook;
 use crate::observer::AnswerObserver;
+use crate::tls::{ClientTls, ServerTls};
 
 /// Largest frame that is read or written, with its length field.
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -42,6 +43,8 @@ pub struct ServerConfig {
     pub check: Option<Arc<dyn RequestCheck>>,
     /// Takes notice of each answer. Default `None`: requests are not timed.
     pub observer: Option<Arc<dyn AnswerObserver>>,
+    /// Serves TLS on the same port. Default `None`: connections are plain.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl ServerConfig {
@@ -58,6 +61,7 @@ impl ServerConfig {
             memory: MemoryBudget::new(MemoryBudget::DEFAULT_BYTES),
             check: None,
             observer: None,
+            tls: None,
         }
     }
 
@@ -98,6 +102,8 @@ pub struct ClientConfig {
     pub stall_timeout: Duration,
     /// Completes every request before it is encoded, for example with a signature. Default `None`.
     pub hook: Option<Arc<dyn RequestHook>>,
+    /// Encrypts every connection. Default `None`: connections are plain.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 impl Default for ClientConfig {
@@ -112,6 +118,7 @@ impl Default for ClientConfig {
             idle_timeout: IDLE_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
             hook: None,
+            tls: None,
         }
     }
 }

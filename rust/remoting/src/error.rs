@@ -13,6 +13,9 @@ pub enum CallError {
     Connect { addr: String, kind: io::ErrorKind, reason: String },
     #[error("no connection to {addr} within {timeout_ms} ms")]
     ConnectTimeout { addr: String, timeout_ms: u64 },
+    /// The server offers no TLS, or one side did not accept the certificate of the other.
+    #[error("cannot connect to {addr} by TLS: {reason}")]
+    Tls { addr: String, reason: String },
     /// The answer did not arrive in time.
     #[error("no answer from {addr} to request {code} within {timeout_ms} ms")]
     Timeout { addr: String, code: i32, timeout_ms: u64 },
@@ -55,7 +58,7 @@ impl CallError {
             | Self::WindowFull { .. }
             | Self::Closed { .. }
             | Self::GoAway { .. } => true,
-            Self::FrameTooLarge { .. } | Self::Encode { .. } | Self::ClientClosed => false,
+            Self::Tls { .. } | Self::FrameTooLarge { .. } | Self::Encode { .. } | Self::ClientClosed => false,
         }
     }
 
@@ -66,6 +69,7 @@ impl CallError {
             Self::Closed { queued, .. } => *queued,
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
+            | Self::Tls { .. }
             | Self::WindowFull { .. }
             | Self::GoAway { .. }
             | Self::FrameTooLarge { .. }

@@ -33,6 +33,7 @@ mod response;
 mod server;
 mod shared_driver;
 mod stream;
+mod tls;
 mod turn;
 
 pub use bell::Bell;
@@ -49,3 +50,7 @@ pub use observer::{AnswerObserver, Answered, Outcome};
 pub use outbox::{Cork, cork};
 pub use response::Response;
 pub use server::{Reserved, Server};
+pub use tls::{
+    Accepted, ClientTls, ClientTlsFiles, ClientVerification, EncryptedStream, Refused, ServerTls,
+    ServerTlsFiles, Socket, TlsError, TlsMode, Trust,
+};

@@ -18,6 +18,8 @@ use crate::connection::{Connection, Phase};
 use crate::driver::Driver;
 use crate::error::ServerError;
 use crate::handler::{Handler, Service};
+use crate::stream::Stream;
+use crate::tls::{Accepted, Refused, ServerTls};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -46,11 +48,15 @@ struct Shared {
     open: Mutex<Open>,
     /// Notified when the last connection is gone.
     emptied: Notify,
+    /// Notified at the stop: undecided connections end.
+    stopped: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     by_id: HashMap<u64, Arc<Connection>>,
+    /// Connections of which it is not known yet whether they are encrypted, or whose handshake has not ended.
+    undecided: usize,
     stopping: bool,
 }
 
@@ -78,8 +84,8 @@ impl Server {
         handler: Arc<dyn Handler>,
     ) -> Self {
         let (seen_at_ms, began) = (AtomicU64::new(0), Instant::now());
-        let (open, emptied) = (Mutex::default(), Notify::new());
-        let shared = Arc::new(Shared { seen_at_ms, began, config, handler, open, emptied });
+        let (open, emptied, stopped) = (Mutex::default(), Notify::new(), Notify::new());
+        let shared = Arc::new(Shared { seen_at_ms, began, config, handler, open, emptied, stopped });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         info!(%local_addr, "remoting server listening");
         Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) }
@@ -105,7 +111,7 @@ impl Server {
     ///
     /// The layer above should first answer the requests whose replies it keeps, such as held pulls.
     pub async fn shutdown(&self, deadline: Duration) {
-        self.shared.open.lock().stopping = true;
+        self.shared.stop();
         let accepting = self.accepting.lock().take();
         if let Some(accepting) = accepting {
             accepting.abort();
@@ -143,7 +149,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.open.lock().stopping = true;
+        self.shared.stop();
         if let Some(accepting) = self.accepting.get_mut().take() {
             accepting.abort();
         }
@@ -243,28 +249,110 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 impl Shared {
+    /// Opens no connection from now on.
+    fn stop(&self) {
+        self.open.lock().stopping = true;
+        self.stopped.notify_waiters();
+    }
+
     fn open(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let ends = (peer, stream.local_addr()?);
+        let Some(tls) = &self.config.tls else {
+            self.serve(stream, ends, None);
+            return Ok(());
+        };
         let mut open = self.open.lock();
-        if open.stopping {
-            return Ok(());
+        if self.admit(peer, &open) {
+            open.undecided += 1;
+            let undecided = Undecided { shared: Some(Arc::clone(self)) };
+            tokio::spawn(decide(Arc::clone(self), Arc::clone(tls), stream, ends, undecided));
         }
-        if open.by_id.len() >= self.config.max_connections {
-            drop(open);
-            warn!(%peer, max_connections = self.config.max_connections, "too many connections, closing this one");
-            return Ok(());
+        Ok(())
+    }
+
+    /// Whether there is room for one more connection.
+    fn admit(&self, peer: SocketAddr, open: &Open) -> bool {
+        let max_connections = self.config.max_connections;
+        let is_full = open.by_id.len() + open.undecided >= max_connections;
+        if is_full && !open.stopping {
+            warn!(%peer, max_connections, "too many connections, closing this one");
+        }
+        !is_full && !open.stopping
+    }
+
+    /// Serves a connection. One that was undecided has its room already.
+    fn serve<S: Stream + Send + 'static>(
+        self: &Arc<Self>,
+        stream: S,
+        (peer, local): (SocketAddr, SocketAddr),
+        undecided: Option<Undecided>,
+    ) {
+        let mut open = self.open.lock();
+        let has_room = match undecided {
+            Some(undecided) => undecided.decided(&mut open),
+            None => self.admit(peer, &open),
+        };
+        if !has_room {
+            return;
         }
         let name = peer.to_string().into();
         let limits = self.config.limits();
-        let connection = Arc::new(Connection::new(ends, name, SerializeType::Json, limits, None));
+        let connection = Arc::new(Connection::new((peer, local), name, SerializeType::Json, limits, None));
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
         connection.register_in(&self.config.memory);
         let slot = Slot { shared: Arc::clone(self), id: connection.id() };
         let service = Service { handler: Arc::clone(&self.handler), check: self.config.check.clone() };
         tokio::spawn(Driver::new(stream, connection, service, slot));
-        Ok(())
+    }
+}
+
+/// Looks at the first byte of a connection, completes the handshake of an encrypted one, and serves it.
+async fn decide(
+    shared: Arc<Shared>,
+    tls: Arc<ServerTls>,
+    stream: TcpStream,
+    ends: (SocketAddr, SocketAddr),
+    undecided: Undecided,
+) {
+    let stopped = shared.stopped.notified();
+    if shared.open.lock().stopping {
+        return;
+    }
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream, shared.config.idle_timeout) => accepted,
+        () = stopped => return,
+    };
+    match accepted {
+        Ok(Accepted::Plain(stream)) => shared.serve(stream, ends, Some(undecided)),
+        Ok(Accepted::Encrypted(stream)) => shared.serve(*stream, ends, Some(undecided)),
+        Err(refused @ (Refused::Silent | Refused::Socket(_))) => {
+            debug!(peer = %ends.0, reason = %refused, "connection ended");
+        }
+        Err(refused) => info!(peer = %ends.0, reason = %refused, "connection refused"),
+    }
+}
+
+/// Room of a connection that is not served yet; free again when dropped.
+struct Undecided {
+    shared: Option<Arc<Shared>>,
+}
+
+impl Undecided {
+    /// Gives the room to the connection itself; false when the server stops.
+    fn decided(mut self, open: &mut Open) -> bool {
+        self.shared = None;
+        open.undecided -= 1;
+        !open.stopping
+    }
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.open.lock().undecided -= 1;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a connection runs over: a socket today, an encrypted stream around one later, memory in tests.
+//! What a connection runs over: a socket, an encrypted stream around one (`tls`), memory in tests.
 use std::io;
 use std::task::{Context, Poll};
 

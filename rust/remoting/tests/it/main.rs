@@ -9,3 +9,4 @@ mod memory;
 mod push;
 mod server;
 mod support;
+mod tls;
