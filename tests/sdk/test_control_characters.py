@@ -36,7 +36,7 @@ QUOTED = HOSTILE.removesuffix("\x00")  # no path has a NUL
 ESCAPES = r"a\n2026-11-28 ERROR forged\u{1b}[2J"
 
 
-@pytest.mark.parametrize("settings", [{QUOTED: "1"}, {"useTLS": QUOTED}, {QUOTED: "1", "useTLS": QUOTED}])
+@pytest.mark.parametrize("settings", [{QUOTED: "1"}, {"aclEnable": QUOTED}, {QUOTED: "1", "aclEnable": QUOTED}])
 def test_an_error_of_a_configuration_escapes_what_it_quotes(settings, tmp_path):
     with pytest.raises(rocketpy.ConfigError) as caught, rocketpy.Server(tmp_path / "store", settings=settings):
         pass

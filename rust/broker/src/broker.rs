@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rocketpy_env::{RealDisk, random_u64};
 use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::message_id::UniqueKeys;
-use rocketpy_remoting::{AnswerObserver, Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
+use rocketpy_remoting::{AnswerObserver, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{AT_OPEN, Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -314,7 +314,7 @@ fn registrar(
         period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
         timeout: config.register_timeout,
     };
-    let client = Client::new(ClientConfig::default());
+    let client = config.new_client();
     Ok(Some(Arc::new(Registrar::new(client, &config.name_servers, identity, role))))
 }
 
@@ -494,6 +494,7 @@ fn server_config(
         max_connections: config.max_connections,
         idle_timeout: config.idle_timeout,
         observer: observer.map(|times| times as Arc<dyn AnswerObserver>),
+        tls: config.tls.server.clone(),
         ..ServerConfig::new(addr)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::{Permission, port, system};
-use rocketpy_remoting::MemoryBudget;
+use rocketpy_remoting::{Client, ClientConfig, ClientTls, MemoryBudget, ServerTls};
 use rocketpy_store::{DelayLevels, StoreConfig};
 
 use crate::ha::ReplicationConfig;
@@ -172,6 +172,8 @@ pub struct BrokerConfig {
     pub max_peer_bytes: usize,
     /// The budget that the parts of a process share; `None`: one of its own, of `max_peer_bytes`.
     pub memory: Option<Arc<MemoryBudget>>,
+    /// TLS of the ports, and towards other servers.
+    pub tls: Tls,
     /// Intervals of background work.
     pub intervals: Intervals,
     /// `notifyConsumerIdsChangedEnable`, default true.
@@ -234,6 +236,27 @@ pub struct BrokerConfig {
     pub text: Arc<dyn ConfigText>,
 }
 
+/// TLS of a broker.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Of its ports; `None`: connections are plain.
+    pub server: Option<Arc<ServerTls>>,
+    /// Towards name servers and other brokers (`useTLS`); `None`: connections are plain.
+    pub client: Option<Arc<ClientTls>>,
+}
+
+impl BrokerConfig {
+    /// A client for calls to name servers and other brokers.
+    pub(crate) fn new_client(&self) -> Client {
+        Client::new(ClientConfig { tls: self.tls.client.clone(), ..ClientConfig::default() })
+    }
+
+    /// TLS towards a master's port for slaves; `None`: the connection is plain.
+    pub(crate) fn tls_to_master(&self) -> Option<Arc<ClientTls>> {
+        self.tls.client.clone().filter(|_| self.replication.uses_tls)
+    }
+}
+
 impl Default for BrokerConfig {
     fn default() -> Self {
         Self {
@@ -264,6 +287,7 @@ impl Default for BrokerConfig {
             max_filter_bytes: 64 << 10,
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
             memory: None,
+            tls: Tls::default(),
             intervals: Intervals::default(),
             notify_consumer_ids_changed: true,
             server_side_reset: true,

@@ -132,7 +132,7 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
     let names = (&*config.broker_name, config.broker_id);
     let token = config.replication.token()?;
     let Some(past) = Past::look(RealDisk, &config.store.root, names, token)? else { return Ok(()) };
-    let client = Client::new(ClientConfig::default());
+    let client = config.new_client();
     let (master, order) = match succession(&client, config, None, &past).await {
         None => return Ok(()),
         Some(Other::Diverged(master)) => return Err(master.into()),
@@ -158,7 +158,7 @@ pub(crate) struct Succession {
 
 impl Succession {
     pub(crate) fn new(changes: Arc<RoleChanges>, past: Arc<Past<RealDisk>>) -> Self {
-        let client = Client::new(ClientConfig::default());
+        let client = changes.ground.config().new_client();
         Self { changes, past, client, pace: Pace::new(LOOK_EVERY, LOOK_EVERY) }
     }
 }
@@ -378,7 +378,7 @@ fn refused(why: String) -> Refusal {
 /// The master answers, or nobody knows whether it does.
 async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
     let order = RoleOrder { role, broker_id: system::MASTER_ID, cut_at: None };
-    let client = Client::new(ClientConfig::default());
+    let client = changes.ground.config().new_client();
     if !is_forced {
         if changes.ground.role().has_diverged() {
             let why = changes.peers.not_followed().lock().clone();

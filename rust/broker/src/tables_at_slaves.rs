@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
-use rocketpy_remoting::{Client, ClientConfig};
+use rocketpy_remoting::Client;
 use tokio::task::JoinSet;
 
 use crate::ground::Ground;
@@ -46,7 +46,7 @@ impl Round {
 
 impl TablesAtSlaves {
     pub(crate) fn new(ground: Arc<Ground>, slaves: Arc<Slaves>) -> Self {
-        let client = Client::new(ClientConfig::default());
+        let client = ground.config().new_client();
         Self { ground, slaves, client, changes: AtomicU64::default(), last: tokio::sync::Mutex::default() }
     }
 

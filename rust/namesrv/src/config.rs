@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_remoting::MemoryBudget;
+use rocketpy_remoting::{MemoryBudget, ServerTls};
 
 /// The port of a name server, as with Apache.
 pub const DEFAULT_PORT: u16 = rocketpy_model::port::NAME_SERVER;
@@ -35,6 +35,8 @@ pub struct NameServerConfig {
     pub max_peer_bytes: usize,
     /// Memory budget shared by the parts of a process; `None`: a separate budget of `max_peer_bytes`.
     pub memory: Option<Arc<MemoryBudget>>,
+    /// TLS of the port; `None`: connections are plain.
+    pub tls: Option<Arc<ServerTls>>,
     /// Timeout of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
 }
@@ -51,6 +53,7 @@ impl NameServerConfig {
             idle_timeout: Duration::from_secs(120),
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
             memory: None,
+            tls: None,
             shutdown_deadline: Duration::from_millis(200),
         }
     }

@@ -34,6 +34,7 @@ impl NameServer {
             memory: Arc::clone(&memory),
             max_connections: config.max_connections,
             idle_timeout: config.idle_timeout,
+            tls: config.tls.clone(),
             ..ServerConfig::new(config.listen)
         };
         let shutdown_deadline = config.shutdown_deadline;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocketpy_broker::{BrokerError, StoreError};
+use rocketpy_broker::{BrokerError, StoreError, TlsError};
 use rocketpy_env::EnvError;
 use rocketpy_namesrv::NameServerError;
 
@@ -53,6 +53,9 @@ pub enum ServerError {
         /// The cause.
         source: std::io::Error,
     },
+    /// Certificates or keys cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Metrics are to be sent to a collector that is not named.
     #[error("metricsExporterType is OTLP_GRPC and metricsGrpcExporterTarget is not set")]
     NoCollector,
@@ -96,6 +99,7 @@ impl ServerError {
             Self::NotAReadyFile { .. } => {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
+            Self::Tls(error) => error.hint().map(str::to_owned),
             Self::NoCollector => {
                 Some("set metricsGrpcExporterTarget to http://HOST:PORT of the collector".to_owned())
             }
@@ -124,6 +128,7 @@ impl ServerError {
             | Self::Host { .. }
             | Self::NoNameServer
             | Self::NoCollector
+            | Self::Tls(_)
             | Self::NotAReadyFile { .. }
             | Self::CutOff { .. } => false,
         }

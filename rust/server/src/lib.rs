@@ -9,6 +9,7 @@ mod logging;
 mod monitor;
 mod process;
 mod ready_file;
+mod tls;
 
 pub use config::{ConfigError, ServerConfig, Sources};
 pub use error::ServerError;

@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::config::{Keys, NAME_SERVERS, Origin};
 use crate::monitor::{Monitor, Watched};
-use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file};
+use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file, tls};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -117,6 +117,9 @@ impl Process {
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
+        let tls = tls::load(&config.tls, role == Role::Standalone)?;
+        config.name_server.tls = tls.server.clone();
+        config.broker.tls = tls.clone();
         let memory = MemoryBudget::new(config.broker.max_peer_bytes);
         config.broker.memory = Some(memory.clone());
         config.name_server.memory = Some(memory);
@@ -136,6 +139,7 @@ impl Process {
             monitor: None,
             runtime: Mutex::new(None),
         };
+        runtime.spawn(tls::watch(tls));
         let started = runtime.block_on(process.start_parts(role, config));
         *process.runtime.get_mut() = Some(runtime);
         // On an error, the drop stops what runs already.
@@ -160,7 +164,7 @@ impl Process {
         config.broker.listen =
             address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
         self.watched.clear("the broker is starting");
-        self.monitor = Monitor::start(&config.exporter, &self.watched)?;
+        self.monitor = Monitor::start(&config.exporter, config.broker.tls.server.clone(), &self.watched)?;
         self.addresses.metrics = self.monitor.as_ref().and_then(Monitor::address);
         config.broker.metrics.are_exported = self.monitor.is_some();
         config.broker.text = Arc::new(Keys::of(&config));

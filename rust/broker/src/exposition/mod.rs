@@ -190,6 +190,11 @@ fn show_state(desk: &Desk, config: &BrokerConfig, out: &mut Out<'_>) {
     let poisoned = u64::from(ground.store().poisoned().is_some());
     out.show_one(Metric::Poisoned, Sample::Count(poisoned));
     out.show_one(Metric::Ready, Sample::Count(u64::from(health::ready(desk).is_ok())));
+    if let Some(tls) = &config.tls.server {
+        out.show_one(Metric::TlsExpiry, Sample::Count((tls.expires_at_ms() / 1000).unsigned_abs()));
+        out.show_one(Metric::TlsHalfOpen, Sample::Count(tls.half_open() as u64));
+        out.show_one(Metric::TlsRefused, Sample::Count(tls.refused()));
+    }
     let (end, slaves) = (ground.store().max_physical_offset(), desk.peers.slaves().all());
     out.show(Metric::ReplicaLag, |add| {
         for slave in slaves.iter().filter(|slave| slave.has_reported()) {

@@ -15,7 +15,7 @@ use rocketpy_protocol::body::ClusterInfo;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, Header};
 use rocketpy_protocol::{Command, json};
-use rocketpy_remoting::{Client, ClientConfig};
+use rocketpy_remoting::{Client, ClientTls, Socket};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -140,7 +140,7 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
         return Ok(None);
     }
     info!(broker = config.broker_name, "slave has no log yet, searching for its master");
-    let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + SEARCH_LIMIT);
+    let (client, deadline) = (config.new_client(), Instant::now() + SEARCH_LIMIT);
     loop {
         let found = find_master(&client, config).await;
         if let Ok(FoundMaster { address, .. }) = &found {
@@ -151,9 +151,9 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
         }
         let found = match found {
             Ok(FoundMaster { log_start: Some(start), .. }) => Ok(start),
-            Ok(found) => first_frame(found.slave_address).await,
+            Ok(found) => first_frame(found.slave_address, config.tls_to_master()).await,
             Err(reason) => match &config.replication.master_address {
-                Some(configured) => first_frame(configured.clone()).await,
+                Some(configured) => first_frame(configured.clone(), config.tls_to_master()).await,
                 None => Err(reason),
             },
         };
@@ -186,11 +186,15 @@ fn has_log(config: &BrokerConfig) -> Result<bool, BrokerError> {
 }
 
 /// Offset at which a master starts to send after the report of an empty log.
-async fn first_frame(master: String) -> Result<PhysicalOffset, String> {
+async fn first_frame(master: String, tls: Option<Arc<ClientTls>>) -> Result<PhysicalOffset, String> {
     let ask = move || -> std::io::Result<Option<FrameHead>> {
         let address = master.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
-        let mut socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        socket.write_all(&encode_report(PhysicalOffset::ZERO))?;
+        let socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        let socket = match &tls {
+            Some(tls) => Socket::connect(socket, tls, &master, TIMEOUT)?,
+            None => Socket::plain(socket),
+        };
+        (&socket).write_all(&encode_report(PhysicalOffset::ZERO))?;
         let (mut head, mut filled, began) = ([0; HEAD_BYTES], 0, std::time::Instant::now());
         while filled < HEAD_BYTES {
             let left = FIRST_FRAME.saturating_sub(began.elapsed());
@@ -198,7 +202,7 @@ async fn first_frame(master: String) -> Result<PhysicalOffset, String> {
                 return Err(std::io::ErrorKind::TimedOut.into());
             }
             socket.set_read_timeout(Some(left))?;
-            match socket.read(&mut head[filled..])? {
+            match (&socket).read(&mut head[filled..])? {
                 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                 count => filled += count,
             }
@@ -235,7 +239,7 @@ impl MasterSearch {
         replication: Replication,
     ) -> Self {
         let pace = Pace::new(Duration::ZERO, SEARCH_EVERY);
-        let (client, is_withdrawn) = (Client::new(ClientConfig::default()), AtomicBool::default());
+        let (client, is_withdrawn) = (ground.config().new_client(), AtomicBool::default());
         Self {
             ground,
             registrar,

@@ -71,6 +71,8 @@ pub struct ReplicationConfig {
     pub allowed: Vec<IpAddr>,
     /// `haTokenFile`: a file with the token that both ends have to know; Apache's slaves know none. The start reads it.
     pub token_file: Option<PathBuf>,
+    /// `haUseTLS`, default false: a slave connects to its master's port for slaves by TLS.
+    pub uses_tls: bool,
     /// `inSyncReplicas`: how many brokers have a message before a SYNC_MASTER answers, itself among them; default 2.
     pub in_sync_replicas: Option<u32>,
     /// `slaveTimeout`, default 3 s: how long a send waits for slaves.
@@ -178,6 +180,7 @@ impl Default for ReplicationConfig {
             master_address: None,
             allowed: Vec::new(),
             token_file: None,
+            uses_tls: false,
             in_sync_replicas: None,
             slave_timeout: Duration::from_secs(3),
             max_behind_bytes: 256 << 20,

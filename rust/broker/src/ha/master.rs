@@ -16,6 +16,7 @@ use rocketpy_ha::{
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_model::system::MAX_SLAVES;
+use rocketpy_remoting::{Refused, ServerTls, Socket};
 use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
@@ -55,6 +56,8 @@ struct Feeding<D: Disk> {
     file_bytes: u64,
     config: FeedConfig,
     allowed: Vec<IpAddr>,
+    /// TLS of the port; `None`: connections are plain.
+    tls: Option<Arc<ServerTls>>,
     began: Instant,
     is_stopping: AtomicBool,
     /// Reader threads, one per slave; each ends after its sender thread.
@@ -83,6 +86,8 @@ enum End {
     Socket(#[from] io::Error),
     #[error("connection rejected: {0}")]
     NotTaken(io::Error),
+    #[error(transparent)]
+    NotSecure(#[from] Refused),
     #[error("slave closed the connection")]
     Closed,
     #[error("cannot read the log: {0}")]
@@ -97,7 +102,7 @@ impl<D: Disk> Master<D> {
     /// # Errors
     /// There are no threads.
     pub(crate) fn start(
-        listener: TcpListener,
+        (listener, tls): (TcpListener, Option<Arc<ServerTls>>),
         store: Arc<Store<D>>,
         (slaves, confirm): (Arc<Slaves>, Option<Arc<ConfirmOffset<D>>>),
         past: Arc<Past<D>>,
@@ -115,6 +120,7 @@ impl<D: Disk> Master<D> {
             file_bytes,
             config: config.feed(),
             allowed: config.allowed.clone(),
+            tls,
             began: Instant::now(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -192,28 +198,20 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(LONGEST_WAIT))?;
     socket.set_write_timeout(Some(feeding.config.silence_limit))?;
-    let (reading, kept) = (socket.try_clone()?, socket.try_clone()?);
+    let kept = socket.try_clone()?;
     let slave = Arc::new(Slave::new(peer, Feed::new(feeding.config, feeding.began.elapsed())));
     feeding.slaves.add(slave.clone());
     feeding.sockets.lock().push((peer, kept));
     let (owner, added) = (feeding.clone(), slave.clone());
     let serve = move || {
-        let sending = (owner.clone(), slave.clone());
-        let sender = Builder::new().name("rocketpy-ha-out".to_owned()).spawn(move || {
-            let (feeding, slave) = sending;
-            let ended = send(&feeding, &slave, &socket);
-            drop(socket.shutdown(Shutdown::Both)); // which ends the reports
-            ended
-        });
-        let reports = receive(&owner, &slave, &reading);
-        drop(reading.shutdown(Shutdown::Both));
+        let (reports, sender) = serve(&owner, &slave, socket);
         owner.slaves.remove(&slave); // it counts for no send from now on
         let feed = slave.feed.lock();
         slave.has_ended.store(true, Ordering::Release);
         drop(feed);
         slave.begun.notify_all();
         owner.store.wake_waiting();
-        let sent = sender.map(JoinHandle::join);
+        let sent = sender.map_or(Ok(Ok(End::Closed)), |sender| sender.map(JoinHandle::join));
         if let Err(error) = owner.past.settle() {
             warn!(%peer, %error, "slave progress not saved");
         }
@@ -228,8 +226,36 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
     Ok(())
 }
 
+/// Completes the handshake of an encrypted connection, then sends frames on a thread of their own, and reads reports until the connection
+/// ends. Returns its end, and the thread if it was started.
+fn serve<D: Disk>(
+    feeding: &Arc<Feeding<D>>,
+    slave: &Arc<Slave>,
+    socket: TcpStream,
+) -> (End, Option<io::Result<JoinHandle<End>>>) {
+    let secured = match &feeding.tls {
+        None => Ok(Socket::plain(socket)),
+        Some(tls) => Socket::accept(socket, tls, feeding.config.silence_limit),
+    };
+    let socket = match secured {
+        Ok(socket) => Arc::new(socket),
+        Err(_) if feeding.is_stopping.load(Ordering::Acquire) => return (End::Stop, None),
+        Err(refused) => return (refused.into(), None),
+    };
+    let sending = (feeding.clone(), slave.clone(), socket.clone());
+    let sender = Builder::new().name("rocketpy-ha-out".to_owned()).spawn(move || {
+        let (feeding, slave, socket) = sending;
+        let ended = send(&feeding, &slave, &socket);
+        drop(socket.shutdown()); // which ends the reports
+        ended
+    });
+    let reports = receive(feeding, slave, &socket);
+    drop(socket.shutdown());
+    (reports, Some(sender))
+}
+
 /// Reads reports until the connection ends.
-fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> End {
+fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &Socket) -> End {
     let mut buffer = [0; 1024];
     let (checked_end, mut unread) = match greet(feeding, slave, socket) {
         Ok(Begun::Greeted(end)) => (Some(end), None),
@@ -264,7 +290,7 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
             let is_checked = checked_end == Some(end) || feed.asked_for_all();
             let admitted = feeding.admit_report(slave, end, is_checked);
             if let Err(refused) = admitted {
-                let _ = socket.shutdown(Shutdown::Both); // while the other thread waits for the feed: nothing is sent
+                let _ = socket.shutdown(); // while the other thread waits for the feed: nothing is sent
                 return refused;
             }
             info!(peer = %slave.peer, %end, "slave connected");
@@ -289,7 +315,7 @@ enum Begun {
 }
 
 /// Answers the greeting of a slave of RocketPy.
-fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> Result<Begun, End> {
+fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &Socket) -> Result<Begun, End> {
     let mut report = [0; REPORT_BYTES];
     read_whole(feeding, socket, &mut report)?;
     if i64::from_be_bytes(report) != GREETING {
@@ -329,11 +355,7 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
 }
 
 /// Fills a buffer. The sending thread ends a silent connection.
-fn read_whole<D: Disk>(
-    feeding: &Feeding<D>,
-    mut socket: &TcpStream,
-    mut buffer: &mut [u8],
-) -> Result<(), End> {
+fn read_whole<D: Disk>(feeding: &Feeding<D>, mut socket: &Socket, mut buffer: &mut [u8]) -> Result<(), End> {
     while !buffer.is_empty() {
         let read = socket.read(buffer);
         if feeding.is_stopping.load(Ordering::Acquire) {
@@ -350,7 +372,7 @@ fn read_whole<D: Disk>(
 }
 
 /// Sends frames until the connection ends.
-fn send<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -> End {
+fn send<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &Socket) -> End {
     loop {
         if feeding.is_stopping.load(Ordering::Acquire) {
             return End::Stop;
@@ -364,7 +386,7 @@ fn send<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -> End
     }
 }
 
-fn send_next<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -> Result<(), End> {
+fn send_next<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &Socket) -> Result<(), End> {
     let mut feed = slave.feed.lock();
     let step = feed.step(feeding.log(), feeding.began.elapsed())?;
     let (at, body) = match step {
@@ -406,7 +428,7 @@ fn send_next<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -
     Ok(())
 }
 
-fn write_frame(mut socket: &TcpStream, at: PhysicalOffset, body: &[u8]) -> io::Result<()> {
+fn write_frame(mut socket: &Socket, at: PhysicalOffset, body: &[u8]) -> io::Result<()> {
     let head: [u8; HEAD_BYTES] = FrameHead { at, body_bytes: body.len() as u32 }.encode();
     let mut parts = [IoSlice::new(&head), IoSlice::new(body)];
     let mut parts = &mut parts[..];

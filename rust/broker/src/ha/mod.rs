@@ -122,8 +122,18 @@ impl Replication {
             if past.is_diverged() {
                 role.set_log(OwnLog::Diverged);
             }
-            let own =
-                Own { address, file_bytes, flush, flush_timeout, not_followed, role, stay_away, cutting };
+            let tls = config.tls_to_master();
+            let own = Own {
+                address,
+                file_bytes,
+                flush,
+                flush_timeout,
+                not_followed,
+                role,
+                stay_away,
+                tls,
+                cutting,
+            };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
             return Ok(Self { slave: Some(Arc::new(slave)), ..Self::default() });
         }
@@ -137,7 +147,8 @@ impl Replication {
         let confirm =
             slaves.are_waited_for().then(|| ConfirmOffset::begin(store.clone(), replication)).flatten();
         let of_slaves = (slaves, confirm.clone());
-        let master = Master::start(listener, store, of_slaves, past, address, file_bytes, replication);
+        let listening = (listener, config.tls.server.clone());
+        let master = Master::start(listening, store, of_slaves, past, address, file_bytes, replication);
         Ok(Self { master: Some(Arc::new(master.map_err(failed)?)), slave: None, confirm })
     }
 

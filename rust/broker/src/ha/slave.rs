@@ -14,6 +14,7 @@ use rocketpy_ha::{
     GREETING_HEAD_BYTES, Greeting, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
+use rocketpy_remoting::{ClientTls, Socket};
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -75,6 +76,8 @@ pub(super) struct Own {
     pub(super) role: Arc<RoleCell>,
     /// How long it stays away from a master that it left.
     pub(super) stay_away: Duration,
+    /// TLS to its master; `None`: the connection is plain.
+    pub(super) tls: Option<Arc<ClientTls>>,
     /// How the end of its log is cut off that was promised to nobody; `None`: it is not.
     pub(super) cutting: Option<Cutting>,
 }
@@ -112,6 +115,8 @@ enum End {
          is not its port for slaves (haListenPort)"
     )]
     Refused,
+    #[error("TLS handshake with the master failed (haUseTLS): {0}")]
+    NoTls(#[source] io::Error),
     #[error("master closed the connection")]
     Closed,
     #[error(
@@ -353,12 +358,12 @@ impl<D: Disk> Following<D> {
 
     /// Follows the log of a master until something ends that.
     fn follow(&self, master: &str, has_heard: &mut bool) -> Result<std::convert::Infallible, End> {
-        let mut socket = self.connect(master)?;
+        let socket = self.connect(master)?;
         self.make_durable()?; // the first report is of what is
         let (end, is_own) = (self.store.max_physical_offset(), self.state.lock().is_own);
         let mut regains_at = None;
         if is_own {
-            regains_at = Some(self.greet(&mut socket)?);
+            regains_at = Some(self.greet(&socket)?);
             self.own.role.set_log(OwnLog::Followed);
         } else if self.past.token().is_some() {
             return Err(End::NoProof);
@@ -377,11 +382,11 @@ impl<D: Disk> Following<D> {
             }
             match follow.step(self.reportable_end(), self.began.elapsed())? {
                 FollowStep::AskForAll => {
-                    socket.write_all(&FROM_THE_FIRST_FILE.to_be_bytes())?;
+                    (&socket).write_all(&FROM_THE_FIRST_FILE.to_be_bytes())?;
                     follow.reported(follow.end(), self.began.elapsed());
                 }
                 FollowStep::Report { end } => {
-                    socket.write_all(&encode_report(end))?;
+                    (&socket).write_all(&encode_report(end))?;
                     follow.reported(end, self.began.elapsed());
                 }
                 FollowStep::Wait { until } => {
@@ -389,7 +394,7 @@ impl<D: Disk> Following<D> {
                         .saturating_sub(self.began.elapsed())
                         .clamp(Duration::from_millis(1), LONGEST_WAIT);
                     socket.set_read_timeout(Some(wait))?;
-                    match socket.read(&mut buffer) {
+                    match (&socket).read(&mut buffer) {
                         Ok(0) => return Err(if *has_heard { End::Closed } else { End::Refused }),
                         Ok(count) => {
                             self.take(&mut follow, &buffer[..count], &socket)?;
@@ -412,7 +417,7 @@ impl<D: Disk> Following<D> {
     }
 
     /// Finds out whether the own log is a beginning of the master's, and takes over its epochs. Returns where the master's log ends.
-    fn greet(&self, socket: &mut TcpStream) -> Result<PhysicalOffset, End> {
+    fn greet(&self, mut socket: &Socket) -> Result<PhysicalOffset, End> {
         let own = self.past.greeting(&self.store, &self.own.address, self.own.file_bytes)?;
         socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
         socket.write_all(&GREETING.to_be_bytes())?;
@@ -460,7 +465,7 @@ impl<D: Disk> Following<D> {
         }
     }
 
-    fn connect(&self, master: &str) -> Result<TcpStream, End> {
+    fn connect(&self, master: &str) -> Result<Socket, End> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for address in master.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
@@ -475,12 +480,24 @@ impl<D: Disk> Following<D> {
                         return Err(End::Closed); // it has changed meanwhile
                     }
                     state.socket = Some(socket.try_clone()?);
-                    return Ok(socket);
+                    drop(state); // a stop ends the handshake
+                    return self.secure(socket, master);
                 }
                 Err(error) => failed = error,
             }
         }
         Err(failed.into())
+    }
+
+    /// Completes a TLS handshake with the master, where one is wanted.
+    fn secure(&self, socket: TcpStream, master: &str) -> Result<Socket, End> {
+        let Some(tls) = &self.own.tls else { return Ok(Socket::plain(socket)) };
+        Socket::connect(socket, tls, master, GREETING_TIMEOUT).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => {
+                End::NoTls(error)
+            }
+            _ => End::Socket(error),
+        })
     }
 
     /// How far the master may count on this slave.
@@ -506,14 +523,14 @@ impl<D: Disk> Following<D> {
     }
 
     /// Appends what is whole of the bytes that came.
-    fn take(&self, follow: &mut Follow, bytes: &[u8], socket: &TcpStream) -> Result<(), End> {
+    fn take(&self, follow: &mut Follow, bytes: &[u8], socket: &Socket) -> Result<(), End> {
         let heard = follow.heard(bytes, self.began.elapsed());
         self.append(follow, socket)?;
         heard?;
         self.make_durable()
     }
 
-    fn append(&self, follow: &mut Follow, socket: &TcpStream) -> Result<(), End> {
+    fn append(&self, follow: &mut Follow, socket: &Socket) -> Result<(), End> {
         let mut is_told = false;
         loop {
             let whole = whole_records(follow.pending());
@@ -543,7 +560,7 @@ impl<D: Disk> Following<D> {
     }
 
     /// Lets the master know that this slave is there, though it does not listen.
-    fn stay(&self, follow: &mut Follow, mut socket: &TcpStream) -> Result<(), End> {
+    fn stay(&self, follow: &mut Follow, mut socket: &Socket) -> Result<(), End> {
         let now = self.began.elapsed();
         follow.was_busy(now);
         if let FollowStep::Report { end } = follow.step(self.reportable_end(), now)? {

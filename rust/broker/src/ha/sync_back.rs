@@ -15,7 +15,7 @@ use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
-use rocketpy_remoting::{CallError, Client, ClientConfig};
+use rocketpy_remoting::{CallError, Client};
 use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -78,7 +78,7 @@ pub(super) async fn take_back(
     {
         return Ok(());
     }
-    let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + within);
+    let (client, deadline) = (config.new_client(), Instant::now() + within);
     let mut asked = BTreeSet::new();
     loop {
         let mut left = slaves(&client, config, past).await;

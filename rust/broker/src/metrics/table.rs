@@ -218,6 +218,12 @@ metrics! {
     Poisoned: "rocketpy_broker_store_poisoned", GAUGE, Flag, [], Own;
     /// 1 while the broker is ready for clients, as `/readyz` says.
     Ready: "rocketpy_broker_ready", GAUGE, Flag, [], Own;
+    /// Unix time at which the first certificate of the TLS chain in use expires.
+    TlsExpiry: "rocketpy_broker_tls_certificate_expiry_timestamp_seconds", GAUGE, Seconds, [], Own;
+    /// TLS handshakes that have not ended.
+    TlsHalfOpen: "rocketpy_broker_tls_half_open_handshakes", GAUGE, Connections, [], Own;
+    /// Connections refused because of TLS: failed or late handshakes, and plain ones under `enforcing`.
+    TlsRefused: "rocketpy_broker_tls_refused_connections_total", COUNTER, Connections, [], Own;
     /// Series that were left out, because their metric had more than `metricsOtelCardinalityLimit`.
     SeriesCut: "rocketpy_broker_metrics_cut_series", GAUGE, Items, ["metric"], Own;
 

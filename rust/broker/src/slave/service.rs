@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_model::PhysicalOffset;
-use rocketpy_remoting::{Client, ClientConfig};
+use rocketpy_remoting::Client;
 use tracing::{debug, info, warn};
 
 use super::address::MasterAddress;
@@ -74,7 +74,7 @@ impl MasterMetadata {
             transactions: parts.transactions.clone(),
             master,
             token,
-            client: Client::new(ClientConfig::default()),
+            client: parts.ground.config().new_client(),
             pace,
             pending: Mutex::default(),
             rounds: tokio::sync::Mutex::default(),

@@ -21,7 +21,6 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "authorizationEnabled", only: "false", feature: "access control" },
     Fixed { name: "migrateAuthFromV1Enabled", only: "false", feature: "access control" },
     Fixed { name: "metricsInDelta", only: "false", feature: "delta temporality of metrics" },
-    Fixed { name: "useTLS", only: "false", feature: "TLS" },
     Fixed { name: "minInSyncReplicas", only: "1", feature: "replication" },
     Fixed { name: "totalReplicas", only: "1", feature: "replication" },
     Fixed { name: "enableControllerMode", only: "false", feature: "controller mode" },
@@ -98,14 +97,22 @@ pub const STORE_PATHS: &[StorePath] = &[
     StorePath { name: "storePathAbort", place: "abort" },
 ];
 
-/// Older spellings of keys, each with the current one.
+/// Other spellings of keys, each with the current one.
 pub(super) const OLD_SPELLINGS: &[(&str, &str)] = &[
     ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
     ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+    ("tls.enable", "useTLS"),
 ];
 
-/// Keys of guides that no version of Apache's since 3.2.6 has, and that mean nothing here.
-pub(super) const KEYS_OF_GUIDES: &[&str] = &["checkTransactionMessageEnable"];
+/// Keys that are no fields of Apache's configuration and mean nothing here: one of guides that no version since 3.2.6 has, and properties
+/// of TLS. Client certificates are always verified, and a server without a certificate has no TLS.
+pub(super) const KEYS_OF_GUIDES: &[&str] = &[
+    "checkTransactionMessageEnable",
+    "tls.test.mode.enable",
+    "tls.server.authClient",
+    "tls.ciphers",
+    "tls.protocols",
+];
 
 /// Apache's keys with type, default and versions: a header, then a line for each key, with tabs between the columns.
 ///

@@ -68,6 +68,8 @@ pub enum Section {
     /// Removal of old files.
     Retention,
     NameServer,
+    /// Encryption of connections.
+    Tls,
     /// Metrics of the broker, and who may read them.
     Metrics,
     /// Keys that Apache does not have.
@@ -76,7 +78,7 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Network,
         Self::Replication,
         Self::Topics,
@@ -86,6 +88,7 @@ impl Section {
         Self::Store,
         Self::Retention,
         Self::NameServer,
+        Self::Tls,
         Self::Metrics,
         Self::Ours,
     ];
@@ -102,6 +105,7 @@ impl Section {
             Self::Store => "Store",
             Self::Retention => "Retention",
             Self::NameServer => "Name server",
+            Self::Tls => "TLS",
             Self::Metrics => "Metrics",
             Self::Ours => "Keys of RocketPy",
         }

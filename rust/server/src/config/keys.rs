@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocketpy_broker::{BrokerRole, FlushMode, OnFailedFlush};
+use rocketpy_broker::{BrokerRole, ClientVerification, FlushMode, OnFailedFlush, TlsMode};
 use rocketpy_model::name;
 
 use super::ServerConfig;
@@ -11,7 +11,7 @@ use super::exporter::{Collector, Exporter, Headers, Labels};
 use super::key::{Apache, Key, Section};
 use super::kind::{
     Address, Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Ips, Kind, Levels, Maybe, Name,
-    Permissions, Plain, Port, Switch, Whole, hours, millis, seconds,
+    Permissions, Plain, Port, Secret, Switch, Whole, hours, millis, seconds,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -25,6 +25,16 @@ const ROLES: &[(&str, BrokerRole)] = &[
     ("ASYNC_MASTER", BrokerRole::AsyncMaster),
     ("SYNC_MASTER", BrokerRole::SyncMaster),
     ("SLAVE", BrokerRole::Slave),
+];
+const TLS_MODES: &[(&str, TlsMode)] = &[
+    ("disabled", TlsMode::Disabled),
+    ("permissive", TlsMode::Permissive),
+    ("enforcing", TlsMode::Enforcing),
+];
+const CLIENT_VERIFICATION: &[(&str, ClientVerification)] = &[
+    ("none", ClientVerification::None),
+    ("optional", ClientVerification::Optional),
+    ("require", ClientVerification::Require),
 ];
 const FAILED_FLUSH: &[(&str, OnFailedFlush)] =
     &[("STOP", OnFailedFlush::Stop), ("REFUSE", OnFailedFlush::Refuse)];
@@ -306,6 +316,39 @@ pub const KEYS: &[Key] = keys! {
         "orderMessageEnable" = Switch => [name_server.order_message_enabled], changeable;
         /// Interval between checks for brokers that timed out.
         "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval], changeable;
+    }
+    Tls {
+        /// Connections that the ports accept: `disabled` plain ones, `permissive` plain and TLS ones, `enforcing` TLS ones only.
+        /// Without a certificate, `permissive` means plain ones.
+        "tlsServerMode" = Choice(TLS_MODES) => [tls.server.mode], ours;
+        /// PEM file of the server's certificate, followed by those of its intermediate authorities. A changed file is used
+        /// within seconds, without a restart.
+        "tlsServerCertPath" = Maybe(File) => [tls.server.cert], ours;
+        /// PEM file of its private key: PKCS#8, also encrypted (PBES2), PKCS#1 or SEC1.
+        "tlsServerKeyPath" = Maybe(File) => [tls.server.key], ours;
+        /// Password of the key. It is never shown.
+        "tlsServerKeyPassword" = Maybe(Secret) => [tls.server.key_password], ours;
+        /// Whether clients need a certificate: `none`, `optional` or `require`. One that is given is always verified.
+        "tlsServerNeedClientAuth" = Choice(CLIENT_VERIFICATION) => [tls.server.client_verification], ours;
+        /// PEM file of the authorities of client certificates.
+        "tlsServerTrustCertPath" = Maybe(File) => [tls.server.trust], ours;
+        /// File with Apache's `tls.*` properties, whose values win over the other sources. Apache's default is not read.
+        "tlsConfigFile" = Maybe(File) => [tls.config_file], ours;
+        /// Whether the broker connects to name servers and other brokers by TLS, and verifies their certificates and hosts. A
+        /// server with its own name server under `enforcing` does so without it, and trusts its own certificate only.
+        "useTLS" = Switch => [tls.is_used];
+        /// PEM file of the authorities that the broker trusts. Default: those of the system.
+        "tlsClientTrustCertPath" = Maybe(File) => [tls.client_trust], ours;
+        /// Whether the broker verifies the certificate and the host of the servers that it connects to.
+        "tlsClientAuthServer" = Switch => [tls.verifies_servers], ours;
+        /// PEM file of the certificate that the broker shows.
+        "tlsClientCertPath" = Maybe(File) => [tls.client.cert], ours;
+        /// PEM file of its private key.
+        "tlsClientKeyPath" = Maybe(File) => [tls.client.key], ours;
+        /// Password of that key. It is never shown.
+        "tlsClientKeyPassword" = Maybe(Secret) => [tls.client.key_password], ours;
+        /// Whether a slave connects to its master's port for slaves by TLS; needs `useTLS`. Apache's masters have none there.
+        "haUseTLS" = Switch => [broker.replication.uses_tls], ours;
     }
     Metrics {
         /// Exporter of the broker's metrics: PROM serves them over HTTP as Prometheus text, with `/readyz` and `/livez`;

@@ -285,6 +285,25 @@ impl Holds<String> for Plain {
     }
 }
 
+/// A text that is never shown.
+pub(super) struct Secret;
+
+impl Kind for Secret {
+    fn shape(&self) -> Shape {
+        Shape::of("text")
+    }
+}
+
+impl Holds<String> for Secret {
+    fn parse(&self, text: &str) -> Result<String, Wanted> {
+        Ok(text.to_owned())
+    }
+
+    fn value(&self, _held: &String) -> Value {
+        Value::Text("***".to_owned())
+    }
+}
+
 /// A host name or an address, without a port.
 pub(super) struct Host;
 

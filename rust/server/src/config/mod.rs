@@ -14,6 +14,7 @@ mod kind;
 mod origin;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
 use rocketpy_model::printable::beginning;
 use rocketpy_namesrv::NameServerConfig;
+pub use tls::TlsConfig;
 
 /// Sources of the configuration, lowest priority first: defaults, file, environment, settings.
 #[derive(Clone, Debug, Default)]
@@ -51,15 +53,26 @@ pub(crate) const NAME_SERVERS: &str = "NAMESRV_ADDR";
 pub(crate) const LOG_FILE_BYTES: &str = "mappedFileSizeCommitLog";
 /// Apache's default of [`LOG_FILE_BYTES`].
 pub(crate) const APACHE_LOG_FILE_BYTES: u64 = 1 << 30;
-/// Variables of ours that are not configuration keys: the log filter, and switches of tests and benches.
-const OTHER_VARIABLES: [&str; 3] = ["ROCKETPY_LOG", "ROCKETPY_TEST_", "ROCKETPY_BENCH_"];
+/// Variables of ours that are not configuration keys: the log filter, switches of tests and benches, and TLS of commands that are clients.
+const OTHER_VARIABLES: [&str; 6] = [
+    "ROCKETPY_LOG",
+    "ROCKETPY_TEST_",
+    "ROCKETPY_BENCH_",
+    "ROCKETPY_TLS_CA",
+    "ROCKETPY_TLS_CERT",
+    "ROCKETPY_TLS_KEY",
+];
+/// Switch of TLS for commands that are clients.
+const TLS_OF_COMMANDS: &str = "ROCKETPY_TLS";
 
 impl Sources {
     /// The variables of this process that name configuration keys: `NAMESRV_ADDR`, as Apache's broker takes it, and
     /// `ROCKETPY_*`, which win.
     pub fn environment_of_process() -> Vec<(String, String)> {
         let is_ours = |name: &str| {
-            name.starts_with(PREFIX) && !OTHER_VARIABLES.iter().any(|other| name.starts_with(other))
+            name.starts_with(PREFIX)
+                && name != TLS_OF_COMMANDS
+                && !OTHER_VARIABLES.iter().any(|other| name.starts_with(other))
         };
         let mut found: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -83,6 +96,8 @@ pub struct ServerConfig {
     pub ready_file: Option<PathBuf>,
     /// How the metrics of the broker leave the process.
     pub exporter: ExporterConfig,
+    /// Certificates and keys of TLS; the start reads them.
+    pub tls: TlsConfig,
     /// The broker; the start fills in `listen`, `describe` and, standalone, `name_servers`.
     pub broker: BrokerConfig,
     /// The name server; the start fills in `listen`.
@@ -103,6 +118,7 @@ impl Default for ServerConfig {
             name_server_port: None,
             ready_file: None,
             exporter: ExporterConfig::default(),
+            tls: TlsConfig::default(),
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
             origins: BTreeMap::new(),
@@ -139,6 +155,12 @@ impl ServerConfig {
         for (key, value, origin) in given {
             refused.extend(config.set_from(&key, &value, &origin).err());
         }
+        if let Some(path) = config.tls.config_file.clone() {
+            // As with Apache, its values win, and an empty one sets nothing.
+            for (key, value) in file::read(&path)?.into_iter().filter(|(_, value)| !value.is_empty()) {
+                refused.extend(config.set_from(&key, &value, &Origin::File(path.clone())).err());
+            }
+        }
         match refused.len() {
             0 => Ok(config),
             1 => Err(refused.remove(0)),
@@ -154,7 +176,8 @@ impl ServerConfig {
 
     /// Sets one key by its Apache name or ours, as the command line's `--set KEY=VALUE` does.
     ///
-    /// Case and underscores do not matter: `brokerIP1`, `broker_ip1` and `BROKER_IP1` are one key. Older spellings of Apache's are
+    /// Case, underscores and dots do not matter: `brokerIP1`, `broker_ip1` and `BROKER_IP1` are one key, and so are
+    /// `tlsServerMode` and `tls.server.mode`. Older spellings of Apache's are
     /// accepted too.
     ///
     /// # Errors
@@ -302,7 +325,7 @@ fn known_names() -> impl Iterator<Item = &'static str> {
 
 /// A key without what its spellings differ in.
 fn folded(key: &str) -> String {
-    key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+    key.chars().filter(|c| !matches!(c, '_' | '-' | '.')).flat_map(char::to_lowercase).collect()
 }
 
 /// Apache's keys that tune parts which do not exist here; one warning at start lists those that are set.

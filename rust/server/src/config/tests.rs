@@ -155,7 +155,7 @@ fn texts_that_others_read_have_no_control_characters() {
 #[test]
 fn each_of_several_errors_is_one_line_with_its_hint_below() {
     let forged = "a\nERROR forged\u{1b}[2J";
-    let error = loaded(b"", &[(forged, "1"), ("useTLS", forged)]).unwrap_err().to_string();
+    let error = loaded(b"", &[(forged, "1"), ("aclEnable", forged)]).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines[0], "2 settings are invalid:", "{error}");
     assert!(lines.iter().all(|line| !line.starts_with("ERROR") && !line.contains('\u{1b}')), "{error}");

@@ -12,7 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rocketpy_broker::FailedCheck;
+use rocketpy_broker::{Accepted, FailedCheck, ServerTls};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -56,6 +57,7 @@ impl AsRef<[u8]> for Text {
 /// Serves until `stopped` resolves.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
+    tls: Option<Arc<ServerTls>>,
     watched: Watched,
     mut stopped: oneshot::Receiver<()>,
 ) {
@@ -70,7 +72,7 @@ pub(super) async fn serve(
         tokio::select! {
             _ = &mut stopped => return,
             accepted = listener.accept(), if may_accept => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, service.clone()))),
+                Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), service.clone()))),
                 Err(error) => {
                     warn!(%error, "HTTP connection not accepted, retrying");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -81,7 +83,24 @@ pub(super) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, service: Arc<Service>) {
+/// Serves a connection, by TLS where the peer begins a handshake.
+async fn connection(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: Arc<Service>) {
+    let served = async {
+        match tls {
+            None => answer_all(stream, service).await,
+            Some(tls) => match tls.accept(stream, HEAD_TIMEOUT).await {
+                Ok(Accepted::Plain(stream)) => answer_all(stream, service).await,
+                Ok(Accepted::Encrypted(stream)) => answer_all(stream, service).await,
+                Err(refused) => debug!(reason = %refused, "HTTP connection refused"),
+            },
+        }
+    };
+    if tokio::time::timeout(CONNECTION_TIMEOUT, served).await.is_err() {
+        debug!("HTTP connection closed after its time");
+    }
+}
+
+async fn answer_all(stream: impl AsyncRead + AsyncWrite + Unpin, service: Arc<Service>) {
     let answer = service_fn(move |request| answer(request, service.clone()));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -90,10 +109,8 @@ async fn connection(stream: TcpStream, service: Arc<Service>) {
         .max_headers(MAX_HEADERS)
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), answer);
-    match tokio::time::timeout(CONNECTION_TIMEOUT, served).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "HTTP connection ended"),
-        Err(_) => debug!("HTTP connection closed after its time"),
+    if let Err(error) = served.await {
+        debug!(%error, "HTTP connection ended");
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, Declared, FailedCheck, Group};
+use rocketpy_broker::{Broker, Declared, FailedCheck, Group, ServerTls};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
@@ -108,7 +108,11 @@ impl Monitor {
     ///
     /// # Errors
     /// The address cannot be listened on, there is no collector, or there are no threads.
-    pub(crate) fn start(config: &ExporterConfig, watched: &Watched) -> Result<Option<Self>, ServerError> {
+    pub(crate) fn start(
+        config: &ExporterConfig,
+        tls: Option<Arc<ServerTls>>,
+        watched: &Watched,
+    ) -> Result<Option<Self>, ServerError> {
         let (stop, stopped) = oneshot::channel();
         let (watched, mut address) = (watched.clone(), None);
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match config.kind {
@@ -116,7 +120,7 @@ impl Monitor {
             ExporterType::Prometheus => {
                 let listener = listen(config)?;
                 address = listener.local_addr().ok();
-                Box::pin(http::serve(listener, watched, stopped))
+                Box::pin(http::serve(listener, tls, watched, stopped))
             }
             ExporterType::Otlp if config.grpc_target.is_none() => return Err(ServerError::NoCollector),
             ExporterType::Otlp | ExporterType::Log => {
