@@ -207,16 +207,27 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS settings of a client. Not supported yet: clients refuse them."""
+    """TLS settings of a client.
+
+    A server must show a certificate that a trusted authority signed and that names its host: the name or address of
+    the name server, and the addresses of brokers in routes (`brokerIP1`). `rocketpy.ConnectionFailedError` says what is
+    wrong.
+
+    Examples:
+        >>> Tls(ca_file="/etc/rocketpy/ca.pem")
+        Tls(ca_file='/etc/rocketpy/ca.pem', cert_file=None, key_file=None, verify=True)
+    """
 
     ca_file: str | None = None
-    """PEM file of trusted certificates; None for those of the system."""
+    """PEM file of the authorities to trust; None for those of the system."""
     cert_file: str | None = None
     """PEM file of the client certificate."""
     key_file: str | None = None
     """PEM file of the private key of that certificate."""
     verify: bool = True
-    """Whether to check the certificate and the name of a server."""
+    """Whether to check the certificate and the host of a server. Without it any program may pose as the server."""
+    key_password: str | None = field(default=None, repr=False)
+    """Password of an encrypted key (PKCS#8, PBES2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +262,11 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout: Annotated["Duration", Default(3.0)]
     """Timeout for a TCP connect. Default 3 s."""
     tls: Annotated["Tls | bool | None", Default(None)]
-    """Not supported yet: only None and False are accepted. Default None."""
+    """TLS for all connections: settings, True for the system's authorities, or False. Default None: by environment.
+
+    The environment turns TLS on by `ROCKETPY_TLS=1`, `ROCKETPY_TLS_CA` or `ROCKETPY_TLS_CERT`, with `ROCKETPY_TLS_KEY`
+    and `ROCKETPY_TLS_KEY_PASSWORD`; `ROCKETPY_TLS=0` turns it off.
+    """
     credentials: Annotated["Credentials | None", Default(None)]
     """Not supported yet: only None is accepted. Default None."""
 

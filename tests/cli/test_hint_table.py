@@ -329,7 +329,7 @@ def test_each_option_key_function_and_page_of_a_hint_exists():
     assert unknown_names(hint) == {"--queue-count", "fileReservedTim", page}
 
 
-EVERYWHERE = {"--help", "--name-server", "--timeout"}
+EVERYWHERE = {"--help", "--name-server", "--timeout", "--tls-ca"}
 """Options that hints name for any command of a client."""
 SHARED = {
     "consume them first, or add force=True": {"topic create"},

@@ -1,4 +1,4 @@
-"""TLS and credentials: their arguments have a shape, and every client refuses them by name."""
+"""Credentials: their argument has a shape, and every client refuses it by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rocketpy.testing import fresh_name
 
 CREDENTIALS = rocketpy.Credentials("user", "secret", security_token="token")
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"tls": True}, "option tls: clients have no TLS yet"),
-    ({"tls": rocketpy.Tls(ca_file="ca.pem")}, "option tls: clients have no TLS yet"),
     ({"credentials": CREDENTIALS}, "option credentials: clients have no access control yet"),
 ]
 MISSING = rocketpy.MessageQueue("t", "b", 0)

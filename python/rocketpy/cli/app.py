@@ -1,6 +1,7 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -63,10 +64,35 @@ def about(
             "`rocketpy --timeout 60 topic list`. Default: 10, for sends 30.",
         ),
     ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            envvar="ROCKETPY_TLS",
+            help="Connect client commands by TLS. Default: with --tls-ca or --tls-cert.",
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-ca", envvar="ROCKETPY_TLS_CA", metavar="FILE", help="Authorities to trust. Default: the system's."
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option("--tls-cert", envvar="ROCKETPY_TLS_CERT", metavar="FILE", help="Certificate of the client."),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option("--tls-key", envvar="ROCKETPY_TLS_KEY", metavar="FILE", help="Private key of that certificate."),
+    ] = None,
 ) -> None:
     """A message broker, its clients and its Spark source: compatible with Apache RocketMQ on the wire and on disk."""
     if timeout is not None:
         wait_for(timeout)
+    given = {"": None if tls is None else str(int(tls)), "_CA": tls_ca, "_CERT": tls_cert, "_KEY": tls_key}
+    # Where every client of the process finds them.
+    os.environ.update({f"ROCKETPY_TLS{name}": value for name, value in given.items() if value is not None})
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::error::raise;
 use crate::options::Options;
-use crate::{error, logs, runtime};
+use crate::{error, logs, runtime, tls};
 
 /// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
@@ -31,11 +31,10 @@ pub(crate) fn connect_member(
 }
 
 fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
-    for (name, feature) in [("tls", "TLS"), ("credentials", "access control")] {
-        let value = options.take::<Bound<'_, PyAny>>(name)?;
-        if value.is_some_and(|value| !value.is_none() && !matches!(value.extract(), Ok(false))) {
-            return Err(error::not_supported(&format!("option {name}: clients have no {feature} yet")));
-        }
+    config.tls = tls::of_option(options.take("tls")?)?;
+    let credentials = options.take::<Bound<'_, PyAny>>("credentials")?;
+    if credentials.is_some_and(|value| !value.is_none() && !matches!(value.extract(), Ok(false))) {
+        return Err(error::not_supported("option credentials: clients have no access control yet"));
     }
     if let Some(name) = options.take_text("instance_name")? {
         config.instance_name = Some(name);

@@ -47,6 +47,7 @@ mod store;
 mod store_retention;
 mod store_tools;
 mod tags;
+mod tls;
 mod trace;
 mod transaction;
 mod untracked;

@@ -29,9 +29,11 @@ impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Config(error) => return error.facts(),
-            Self::Host { .. } | Self::NoNameServer | Self::NoCollector | Self::NotAReadyFile { .. } => {
-                "ConfigError"
-            }
+            Self::Host { .. }
+            | Self::NoNameServer
+            | Self::NoCollector
+            | Self::NotAReadyFile { .. }
+            | Self::Tls(_) => "ConfigError",
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) | Self::LogFile(error) => {
                 error.facts().class
