@@ -95,8 +95,11 @@ func messages(given arguments) []*primitive.Message {
 	return all
 }
 
+// tls says whether clients encrypt their connections.
+var tls = os.Getenv("ROCKETPY_TEST_TLS") != ""
+
 func options(given arguments, group string) []producer.Option {
-	return []producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group)}
+	return []producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group), producer.WithTls(tls)}
 }
 
 func startProducer(given arguments, group string) (rocketmq.Producer, error) {
@@ -310,6 +313,7 @@ func startConsumer(given arguments, handle handler, more ...consumer.Option) (ro
 		consumer.WithNameServer(given.servers),
 		consumer.WithGroupName(given.name),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithTls(tls),
 	}, more...)...)
 	if err != nil {
 		return nil, nil, err
