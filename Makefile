@@ -48,6 +48,7 @@ FUZZ ?= 60
 soak: system-soak $(QUICK)
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
+	ROCKETPY_TEST_HANDSHAKES=10000 cargo test --locked -p rocketpy-remoting --test it half_open
 	python benches/macro/memory.py
 	target/release/rocketpy-proof planted
 	pytest -n 2 --dist loadfile -m soak --ignore tests/spark

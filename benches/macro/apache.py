@@ -20,7 +20,8 @@ are the ways of messages, from when they were to be sent to when a push consumer
 32 messages. `readers` are ten of a backlog that is in memory, beside the senders that are counted. `start` has no load:
 from the processes' start to the route of a topic that was made, and from the signal to the broker's end in order. The
 rows `pair-...` send to a SYNC_MASTER, which answers once its slave has the message (`inSyncReplicas` is 2); processor
-time and memory are then those of both brokers.
+time and memory are then those of both brokers. The rows that end in `-tls` encrypt, with one certificate for both; a
+client of Apache's verifies nothing. A message of the row `handshakes` is a connection that OpenSSL opens and ends.
 `--system-calls` counts them with `perf`, which needs root, and costs both brokers a little.
 """
 
@@ -77,6 +78,7 @@ class Row:
     flush: str = "ASYNC_FLUSH"
     per_second: int = 10_000
     has_slave: bool = False
+    tls: bool = False
 
 
 FLUSHED = "SYNC_FLUSH"
@@ -85,6 +87,11 @@ ROWS = {
     "send-1": Row("send", 50_000, threads=1),
     "send-256": Row("send", 500_000, threads=256),
     "send-1k": Row("send", 300_000, body_bytes=1024),
+    "send-tls": Row("send", 500_000, tls=True),
+    "send-1-tls": Row("send", 50_000, threads=1, tls=True),
+    "send-1k-tls": Row("send", 300_000, body_bytes=1024, tls=True),
+    "pull-tls": Row("pull", 1_000_000, tls=True),
+    "handshakes": Row("handshakes", 10_000, threads=8, tls=True),
     "send-flushed": Row("send", 200_000, flush=FLUSHED),
     "send-1-flushed": Row("send", 5_000, threads=1, flush=FLUSHED),
     "send-256-flushed": Row("send", 200_000, threads=256, flush=FLUSHED),
@@ -110,6 +117,7 @@ ROWS = {
     "pair-64": Row("send", 200_000, has_slave=True),
     "start": Row("start"),
 }
+HANDSHAKES = str(Path(__file__).parent / "loads" / "handshakes.py")
 WARM_UP_PART, WARM_UP_LEAST = 0.2, 200
 TOPICS = ["warm", "load"]
 SETTINGS: dict[str, object] = {
@@ -171,6 +179,13 @@ SLAVE = PAIR | {"brokerRole": "SLAVE", "brokerId": 1}
 SLAVE_WITHIN_S = 120
 
 
+CERTIFICATE = {
+    name: str(ROOT / "tests" / "tls" / f"server.{ending}") for name, ending in (("cert", "pem"), ("key", "key"))
+}
+OURS_TLS: dict[str, object] = {f"tls.server.{name}Path": path for name, path in CERTIFICATE.items()}
+APACHE_TLS = ("-Dtls.test.mode.enable=false", *(f"-D{key}={path}" for key, path in OURS_TLS.items()))
+
+
 def settings(row: Row) -> dict[str, object]:
     return SETTINGS | {"flushDiskType": row.flush} | (MASTER if row.has_slave else {})
 
@@ -191,7 +206,7 @@ def wait_for_slave(name_server: str) -> None:
 @contextmanager
 def ours(program: Path, home: Path, row: Row) -> Iterator[Broker]:
     home.mkdir()
-    write_properties(home / "broker.conf", settings(row))
+    write_properties(home / "broker.conf", settings(row) | (OURS_TLS if row.tls else {}))
     options = ("--config", str(home / "broker.conf"))
     with launched(program, home / "store", home / "ready.json", *options) as running:
         if not row.has_slave:
@@ -207,7 +222,7 @@ def ours(program: Path, home: Path, row: Row) -> Iterator[Broker]:
 
 @contextmanager
 def apache(java: Java, heap: str, home: Path, row: Row) -> Iterator[Broker]:
-    memory = (f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}")
+    memory = (f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *(APACHE_TLS if row.tls else ()))
     in_order = row.kind == "start"  # which takes 18 s
     with apache_servers(java, home, settings(row), TOPICS, in_order, memory) as (address, process):
         if not row.has_slave:
@@ -438,8 +453,19 @@ class Turns:
         began = time.perf_counter()
         with self.brokers[name](home / "broker", row) as broker:
             if row.kind != "start":
-                texts = [broker.name_server, *load_of(row, self.options)]
-                command = self.load.command("Load", home / "load", *texts, options=("-Xmx2g",))
+                texts = load_of(row, self.options)
+                if row.kind == "handshakes":
+                    command = [
+                        sys.executable,
+                        HANDSHAKES,
+                        broker.name_server,
+                        TOPICS[-1],
+                        *texts[1:3],
+                        str(row.threads),
+                    ]
+                else:
+                    options = ("-Xmx2g", f"-Dtls.enable={str(row.tls).lower()}")
+                    command = self.load.command("Load", home / "load", broker.name_server, *texts, options=options)
                 return take_turn(broker, command, home / "load.log", self.options.system_calls, show)
             figures = {
                 "start_s": time.perf_counter() - began,
