@@ -84,7 +84,7 @@ def test_the_producers_of_a_group_are_shown(rocketpy, server, topic: str):
         producer.send(Message(topic, b"x"))
         wait_until(lambda: json.loads(rocketpy("group", "producers", group, "--json").stdout))
         (row,) = json.loads(rocketpy("group", "producers", group, "--json").stdout)
-        assert (row["client_id"], row["language"]) == (producer.client_id, "RUST")
+        assert (row["client_id"], row["language"]) == (producer.client_id, "PYTHON")
         assert f"{group}: 1 producer" in rocketpy("group", "producers", group).stdout
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from rocketpy.admin.answers import MissingBroker
     from rocketpy.message import MessageQueue
 
 __all__ = [
@@ -64,6 +65,10 @@ class TopicInfo:
     brokers: tuple[TopicBroker, ...]
     queues: tuple[QueueInfo, ...]
     """Sorted."""
+    put_rate: float
+    """Messages stored per second over the last minute, as the brokers report it; 0 where they do not."""
+    missing: tuple[MissingBroker, ...] = ()
+    """Brokers that did not answer, whose queues are left out; see `partial` of `Admin.describe_topic`."""
 
 
 @dataclass(frozen=True, slots=True)
