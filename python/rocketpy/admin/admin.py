@@ -142,6 +142,7 @@ class Admin(Closing):
     broker_status = at_once(AdminCalls.broker_status, "Admin")
     group_status = at_once(AdminCalls.group_status, "Admin")
     topic_status = at_once(AdminCalls.topic_status, "Admin")
+    read = at_once(AdminCalls.read, "Admin")
     waiting_retries = at_once(AdminCalls.waiting_retries, "Admin")
     broker_figures = at_once(AdminCalls.broker_figures, "Admin")
     ping = at_once(AdminCalls.ping, "Admin")

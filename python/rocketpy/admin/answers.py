@@ -75,7 +75,7 @@ class ConsumerRunningInfo:
     version: int
     """Version of the client, by Apache's numbers: 479 is 5.3.3."""
     client_version: str | None
-    """Version by the client's own name, such as `rocketpy 0.2.0`; None if the member did not answer."""
+    """Name and version by the client itself, of RocketPy's clients too; None if the member did not answer."""
     started_at: datetime | None
     """Time at which the consumer started; None if it is unknown."""
     subscriptions: dict[str, str]

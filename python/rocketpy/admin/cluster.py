@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class TopicInfo:
     brokers: tuple[TopicBroker, ...]
     queues: tuple[QueueInfo, ...]
     """Sorted."""
-    put_rate: float
+    put_rate: float = field(default=0.0, compare=False)
     """Messages stored per second over the last minute, as the brokers report it; 0 where they do not."""
     missing: tuple[MissingBroker, ...] = ()
     """Brokers that did not answer, whose queues are left out; see `partial` of `Admin.describe_topic`."""

@@ -159,6 +159,10 @@ class StatusCalls(DeadLetterCalls):
         """Settings of one broker."""
 
     @abstractmethod
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Offset after the newest readable message of a queue."""
+
+    @abstractmethod
     async def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
         """First offset stored at or after a point in time."""
 
@@ -278,6 +282,40 @@ class StatusCalls(DeadLetterCalls):
         if topic.put_rate > 0 or topic.error is not None:
             return topic.put_rate
         return sum([await self._stored_since(one, RATE_MS) for one in topic.queues]) * 1000 / RATE_MS
+
+    async def read(
+        self, queue: MessageQueue, start: int, end: int | None = None, *, max_messages: int = 64
+    ) -> list[ReceivedMessage]:
+        """Messages of a queue, the oldest first, without a consumer group.
+
+        Args:
+            queue: The queue.
+            start: Offset of the first message, from `min_offset`.
+            end: Offset after the last message; default: the end of the queue.
+            max_messages: Maximum number of messages, from 1.
+
+        Raises:
+            OffsetError: Messages of the range have expired.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin, server.producer("read-doc") as producer:
+            ...     admin.create_topic("read-doc", queues=1)
+            ...     _ = producer.send_many([rocketpy.Message("read-doc", text) for text in (b"a", b"b", b"c")])
+            ...     (queue,) = admin.queues("read-doc")
+            ...     while admin.max_offset(queue) < 3:  # readable shortly after the acknowledgement
+            ...         pass
+            ...     [message.body for message in admin.read(queue, 1, max_messages=1)]
+            [b'b']
+        """
+        last = await self.max_offset(queue)
+        last = min(start + max_messages, last if end is None else min(end, last))
+        found: list[ReceivedMessage] = []
+        while start < last:
+            messages, start = await self._ask(self._native_admin().read, queue, start, last)
+            found += messages
+        return found
 
     async def waiting_retries(
         self, group: str, *, max_messages: int = 10_000, max_bytes: int = MAX_BYTES

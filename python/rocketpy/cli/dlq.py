@@ -16,7 +16,7 @@ from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Re
 from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
-from rocketpy.cli.missing import check_missing
+from rocketpy.cli.missing import notice
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -66,7 +66,7 @@ def list_groups(
         if (problem := row.pop("resent_error")) is not None:
             notice_unknown(problem)
     output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}")
-    check_missing(groups.missing, "dead letters")
+    notice(groups.missing, "dead letters")
 
 
 def show(
