@@ -60,10 +60,10 @@ def describe(
         )
     states: dict[str, ConsumerRunningInfo] = {one.client_id: one for one in running}
     rows = [member_row(member, states.get(member.client_id), as_json=as_json) for member in members]
+    if as_json and stacks:
+        rows = [row | {"jstack": (state := states.get(row["client_id"])) and state.jstack} for row in rows]
     output.show(
-        [row | {"jstack": states[row["client_id"]].jstack} for row in rows if row["client_id"] in states]
-        if as_json and stacks
-        else rows,
+        rows,
         as_json=as_json,
         title=f"{group}: {output.counted(len(rows), 'member')}",
         empty=f"{group} has no members now at {name_server}",
