@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
     from rocketpy.admin.admin import *
+    from rocketpy.admin.answers import *
     from rocketpy.admin.cluster import *
     from rocketpy.admin.dead_letters import *
     from rocketpy.admin.replication import *
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin.admin": ("Admin",),
+    "admin.answers": ("Answers", "ConsumerRunningInfo", "MemberQueue", "MissingBroker"),
     "admin.cluster": (
         "BrokerHealth", "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
         "TopicBroker", "TopicInfo"

@@ -366,13 +366,13 @@ def test_the_producers_of_a_group_are_told_with_their_connections(admin, rocketp
         wait_until(lambda: len(admin.producer_connections(group)) == 2)  # the first heartbeats are on their way
         found = admin.producer_connections(group)
         assert [connection.client_id for connection in found] == sorted([one.client_id, other.client_id])
-        assert {connection.language for connection in found} == {"RUST"}
+        assert {connection.language for connection in found} == {"PYTHON"}
         assert all(connection.address.startswith("127.0.0.1:") for connection in found)
         assert {connection.version for connection in found} == {479}
     assert admin.producer_connections(group) == []
     with rocketpy_server.consumer(group, rocketpy_topic):
         (member,) = admin.describe_group(group)
-        assert (member.language, member.version) == ("RUST", 479)
+        assert (member.language, member.version) == ("PYTHON", 479)
 
 
 def test_a_group_is_put_to_an_offset_in_one_queue(admin, rocketpy_server, filled):

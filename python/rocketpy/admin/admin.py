@@ -120,6 +120,8 @@ class Admin(Closing):
     group_lag = at_once(AdminCalls.group_lag, "Admin")
     group_members = at_once(AdminCalls.group_members, "Admin")
     describe_group = at_once(AdminCalls.describe_group, "Admin")
+    consumer_running_info = at_once(AdminCalls.consumer_running_info, "Admin")
+    running_members = at_once(AdminCalls.running_members, "Admin")
     producer_connections = at_once(AdminCalls.producer_connections, "Admin")
     create_group = at_once(AdminCalls.create_group, "Admin")
     delete_group = at_once(AdminCalls.delete_group, "Admin")
@@ -140,6 +142,7 @@ class Admin(Closing):
     broker_status = at_once(AdminCalls.broker_status, "Admin")
     group_status = at_once(AdminCalls.group_status, "Admin")
     topic_status = at_once(AdminCalls.topic_status, "Admin")
+    read = at_once(AdminCalls.read, "Admin")
     waiting_retries = at_once(AdminCalls.waiting_retries, "Admin")
     broker_figures = at_once(AdminCalls.broker_figures, "Admin")
     ping = at_once(AdminCalls.ping, "Admin")
@@ -163,6 +166,7 @@ class Admin(Closing):
         Raises:
             GroupNotFoundError: Neither the group nor a topic of its dead letters exists.
             InvalidArgumentError: A time is invalid.
+            RequestTimeoutError: A broker does not answer. The dead letters of the others were yielded before.
         """
         return steps(finished(self._calls._letters_of(group, which)))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Literal, Never
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.admin.answers import Answers, ConsumerRunningInfo
     from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
     from rocketpy.admin.replication import HaStatus
     from rocketpy.config import Instant, Start
@@ -147,7 +148,7 @@ class AdminCalls(StatusCalls):
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            return await self._ask(self._native_admin().describe_topic, topic)
+            return await self._ask(self._native_admin().describe_topic, topic, False)
         except TopicNotFoundError:
             return None
 
@@ -166,17 +167,18 @@ class AdminCalls(StatusCalls):
         """Names of all topics, including system topics, sorted."""
         return await self._ask(self._native_admin().topics)
 
-    async def describe_topic(self, topic: str) -> TopicInfo:
+    async def describe_topic(self, topic: str, *, partial: bool = False) -> TopicInfo:
         """Brokers and queues of a topic, with the offsets of each queue.
 
         Args:
             topic: The topic.
+            partial: As for `groups`.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
         """
         try:
-            return await self._ask(self._native_admin().describe_topic, topic)
+            return await self._ask(self._native_admin().describe_topic, topic, partial)
         except TopicNotFoundError as error:
             await self._explain(error, topic)
             raise
@@ -189,11 +191,24 @@ class AdminCalls(StatusCalls):
         """
         return await self._ask(self._native_admin().queues, topic)
 
-    async def groups(self) -> list[GroupInfo]:
-        """Consumer groups that the brokers know, sorted by name."""
-        return await self._ask(self._native_admin().groups)
+    async def groups(self, *, partial: bool = False) -> Answers[GroupInfo]:
+        """Consumer groups that the brokers know, sorted by name. All brokers are asked at the same time.
 
-    async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
+        Args:
+            partial: Whether to return the answers of the other brokers if one does not answer. The result names such
+                brokers in `missing`. By default their error is raised, and always if no broker answers.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.create_group("groups-doc")
+            ...     found = admin.groups(partial=True)
+            ...     [one.members for one in found if one.name == "groups-doc"], found.missing
+            ([()], ())
+        """
+        return await self._ask(self._native_admin().groups, partial)
+
+    async def group_lag(self, group: str, topic: str | None = None, *, partial: bool = False) -> Answers[QueueLag]:
         """Progress of a group in each queue, counted from its stored commits.
 
         Messages of a member that ends without a commit count as lag again. A server that is killed may lose the commits
@@ -202,32 +217,76 @@ class AdminCalls(StatusCalls):
         Args:
             group: Name of the group.
             topic: Restricts the result to this topic; default: all topics with offsets of the group.
+            partial: As for `groups`. Queues of a broker that does not answer are left out.
 
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        return await self._ask(self._native_admin().group_lag, group, topic)
+        return await self._ask(self._native_admin().group_lag, group, topic, partial)
 
-    async def group_members(self, group: str) -> list[str]:
+    async def group_members(self, group: str, *, partial: bool = False) -> Answers[str]:
         """Client ids of the live members of a group, sorted.
 
         Args:
             group: Name of the group.
+            partial: As for `groups`.
         """
-        return await self._ask(self._native_admin().group_members, group)
+        return await self._ask(self._native_admin().group_members, group, partial)
 
-    async def describe_group(self, group: str) -> list[GroupMember]:
+    async def describe_group(self, group: str, *, partial: bool = False) -> Answers[GroupMember]:
         """Live members of a group with their subscriptions, sorted by client id.
 
         Args:
             group: Name of the group.
+            partial: As for `groups`.
 
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        return await self._ask(self._native_admin().describe_group, group)
+        return await self._ask(self._native_admin().describe_group, group, partial)
 
-    async def producer_connections(self, group: str) -> list[ProducerConnection]:
+    async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
+        """State of one live member of a group, as the member itself reports it: version, subscription and queues.
+
+        Args:
+            group: Name of the group.
+            client_id: Client id of the member; see `group_members`.
+            jstack: Whether to request the stacks of all threads of its process. Members of RocketPy and of Apache's
+                Java client report them.
+
+        Raises:
+            GroupNotFoundError: The group does not exist.
+            RefusedError: No broker knows the member, or it did not answer within 10 s.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.create_topic("running-doc", queues=1)
+            ...     with server.consumer("running-doc", "running-doc") as consumer:
+            ...         _ = consumer.poll(timeout=0.1)
+            ...         while not (ids := admin.group_members("running-doc")):  # the first heartbeat is on its way
+            ...             pass
+            ...         info = admin.consumer_running_info("running-doc", ids[0], jstack=True)
+            ...         info.language, (info.client_version or "").split()[0], "MainThread" in (info.jstack or "")
+            ('PYTHON', 'rocketpy', True)
+        """
+        return await self._ask(self._native_admin().consumer_running_info, group, client_id, jstack)
+
+    async def running_members(self, group: str, *, jstack: bool = False) -> Answers[ConsumerRunningInfo]:
+        """State of all live members of a group, sorted by client id. A member that does not answer has an `error`.
+
+        Brokers that do not answer are named in `missing`; an error is raised if no broker answers.
+
+        Args:
+            group: Name of the group.
+            jstack: As for `consumer_running_info`.
+
+        Raises:
+            GroupNotFoundError: The group does not exist.
+        """
+        return await self._ask(self._native_admin().running_members, group, jstack)
+
+    async def producer_connections(self, group: str, *, partial: bool = False) -> Answers[ProducerConnection]:
         """Live members of a producer group, sorted by client id.
 
         Empty for a group without live members and for an unknown name: brokers know a producer group as long as it has
@@ -235,6 +294,7 @@ class AdminCalls(StatusCalls):
 
         Args:
             group: Name of the producer group.
+            partial: As for `groups`.
 
         Examples:
             >>> import rocketpy
@@ -244,9 +304,9 @@ class AdminCalls(StatusCalls):
             ...     while not (found := admin.producer_connections("ingest-doc")):  # the first heartbeat is on its way
             ...         pass
             ...     [one.language for one in found]
-            ['RUST']
+            ['PYTHON']
         """
-        return await self._ask(self._native_admin().producer_connections, group)
+        return await self._ask(self._native_admin().producer_connections, group, partial)
 
     async def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where the group exists.
@@ -387,13 +447,15 @@ class AdminCalls(StatusCalls):
         return await self._ask(self._native_admin().committed_offset, group, queue)
 
     async def view_message(self, offset_msg_id: str) -> ReceivedMessage:
-        """Reads one message by its offset message id.
+        """Reads one message by its offset message id, from the broker whose address the id contains.
 
         Args:
             offset_msg_id: That of a receipt or a received message: 32 hexadecimal digits, 56 with IPv6.
 
         Raises:
             InvalidArgumentError: The id is not an offset message id.
+            BrokerNotFoundError: The address in the id does not belong to a broker of this cluster. The client does not
+                connect to it.
             RefusedError: No message exists at that offset.
             DamagedDataError: The body does not match its checksum.
         """
@@ -408,7 +470,8 @@ class AdminCalls(StatusCalls):
         begin: Instant | None = None,
         end: Instant | None = None,
         max_messages: int = 64,
-    ) -> list[ReceivedMessage]:
+        partial: bool = False,
+    ) -> Answers[ReceivedMessage]:
         """Messages of a topic with a given key, from the index of its brokers, the oldest first.
 
         A message can be found shortly after it was stored, and as long as it is in the log.
@@ -423,6 +486,7 @@ class AdminCalls(StatusCalls):
             max_messages: Maximum number of messages; the newest are kept. A broker has its own limit
                 (`maxMsgsNumBatch`, 64): reaching it below `max_messages` logs a warning, because older messages may be
                 missing. Narrow `begin` and `end` to find them.
+            partial: As for `groups`.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
@@ -438,12 +502,15 @@ class AdminCalls(StatusCalls):
             [b'late']
         """
         begin_ms, end_ms = span_ms(begin, end)
-        found = await self._ask(self._native_admin().query_messages, topic, key, kind, begin_ms, end_ms, max_messages)
+        query = self._native_admin().query_messages
+        found = await self._ask(query, topic, key, kind, begin_ms, end_ms, max_messages, partial)
         warn_of_cut(found, key, max_messages)
         return found
 
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """Message of a topic with this id; None without one.
+
+        A broker that does not answer raises an error only if no other broker has the message.
 
         Args:
             topic: The topic.

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from rocketpy.admin.answers import Answers, TopicTotals
 from rocketpy.admin.dead_letters import (
     PREFIX,
     DeadLetter,
@@ -21,7 +22,15 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import UNKNOWN, UNREADABLE_BODY, InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import (
+    UNKNOWN,
+    UNREADABLE_BODY,
+    InvalidArgumentError,
+    RefusedError,
+    RequestTimeoutError,
+    RocketPyError,
+    TopicNotFoundError,
+)
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
@@ -70,7 +79,7 @@ class DeadLetterCalls(ABC):
         """Names of all topics."""
 
     @abstractmethod
-    async def describe_topic(self, topic: str) -> TopicInfo:
+    async def describe_topic(self, topic: str, *, partial: bool = False) -> TopicInfo:
         """A topic with its queues."""
 
     @abstractmethod
@@ -81,13 +90,14 @@ class DeadLetterCalls(ABC):
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id."""
 
-    async def dead_letter_groups(self, *, check_resent: int = 0) -> list[DeadLetterGroup]:
+    async def dead_letter_groups(self, *, check_resent: int = 0, partial: bool = False) -> Answers[DeadLetterGroup]:
         """Groups with dead letters, sorted by name. A resent dead letter stays in its group until it expires.
 
         Args:
             check_resent: Maximum number of dead letters whose resent copies are looked up, about one millisecond
                 each. A group that exceeds the rest of this number has None as its number of resent ones. After a
                 look-up that failed no other follows. Default 0: no look-up.
+            partial: Whether to return the answers of the other brokers if one does not answer; see `Admin.groups`.
 
         Examples:
             >>> import rocketpy
@@ -101,8 +111,11 @@ class DeadLetterCalls(ABC):
         check_type("check_resent", check_resent, int, "a number of dead letters")
         left = check_resent
         found: list[DeadLetterGroup] = []
-        for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
-            topic = await self.describe_topic(name)
+        names = [topic for topic in await self.topics() if topic.startswith(PREFIX)]
+        totals = await self._ask(self._native_admin().topic_totals, names, partial) if names else Answers[TopicTotals]()
+        for topic in totals:
+            if topic.error is not None:
+                raise RefusedError(topic.error)
             queues = [info for info in topic.queues if info.max_offset > info.min_offset]
             firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
             lasts = [self._range(info.queue, info.max_offset - 1, info.max_offset) for info in queues]
@@ -117,12 +130,12 @@ class DeadLetterCalls(ABC):
                     except UNKNOWN as error:
                         group, left = replace(group, resent_error=str(error)), 0
                 found.append(group)
-        return found
+        return Answers(found, totals.missing)
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
         """Yields the dead letters of a group, as `Admin.dead_letters`.
 
-        The first step of the iteration raises errors.
+        The first step of the iteration raises errors; the last step raises that of a broker which does not answer.
 
         Args:
             group: The consumer group.
@@ -135,17 +148,20 @@ class DeadLetterCalls(ABC):
         """Checks the arguments, and returns the dead letters."""
         is_meant = matcher_of(group, which)
         try:
-            queues = (await self.describe_topic(topic_of(group))).queues
+            topic = await self.describe_topic(topic_of(group), partial=True)
         except TopicNotFoundError:
             await self.describe_group(group)  # refuses a name that nobody has
-            queues = ()
+            topic = None
 
         async def found() -> AsyncGenerator[DeadLetter, None]:
-            for info in queues:
+            for info in topic.queues if topic else ():
                 async for message in self._range(info.queue, info.min_offset, info.max_offset):
                     letter = DeadLetter(group, message)
                     if is_meant(letter):
                         yield letter
+            for broker in topic.missing if topic else ():
+                text = f"dead letters of group {group} at {broker.broker_name} are unknown: {broker.error}"
+                raise RequestTimeoutError(text, retryable=True)
 
         return found()
 

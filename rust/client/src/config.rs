@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rocketpy_filter::Tags;
 use rocketpy_model::printable::{is_control, printable};
+use rocketpy_protocol::Language;
 use rocketpy_protocol::compression::CompressionType;
 
 pub(crate) use self::allocation::NoShare;
@@ -48,6 +49,23 @@ pub struct ClientConfig {
     pub route_refresh_interval: Duration,
     /// Period of heartbeats; the broker forgets a client after 120 s. Default 30 s.
     pub heartbeat_interval: Duration,
+    /// The program that the client is part of. Default: one in Rust.
+    pub program: Program,
+}
+
+/// What a client tells servers of the program that it is part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Its language.
+    pub language: Language,
+    /// Makes the text of the stacks of its threads, for an administrator who asks for them. May block. Default: none.
+    pub stacks: Option<fn() -> String>,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self { language: Language::Rust, stacks: None }
+    }
 }
 
 impl ClientConfig {
@@ -67,6 +85,7 @@ impl ClientConfig {
             connect_timeout: Duration::from_secs(3),
             route_refresh_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
+            program: Program::default(),
         }
     }
 }

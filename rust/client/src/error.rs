@@ -142,6 +142,11 @@ client_errors! {
     InvalidMessageId { id: String } => of(InvalidArgument).hint(
         "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages have it",
     );
+    /// An offset message id of another cluster: the client does not connect to an address that only an id names.
+    #[error("offset message id {id} belongs to {address}, which is not a broker of this cluster")]
+    ForeignMessageId { id: String, address: String } => of(BrokerNotFound).hint(
+        "give the name server of the cluster that stored the message, or look it up by its msg_id; `rocketpy cluster list` shows the brokers",
+    );
     /// A half message whose broker did not confirm that it is safe.
     #[error("broker did not confirm half message {msg_id} ({status}); the client rolled it back")]
     HalfInDoubt { msg_id: String, status: &'static str } => of(RequestTimeout).retry().hint("begin the transaction again");

@@ -7,7 +7,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, GroupMember, GroupSummary, MessageQuery, OffsetTarget,
+    Admin, Client, ClientError, FoundMessage, GroupDescription, GroupSummary, MessageQuery, OffsetTarget,
     QueryKind, Start, TopicSpec, WantedRole,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
@@ -17,6 +17,7 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
+use crate::answers::allowed;
 use crate::client::connect;
 use crate::consumer::Origins;
 use crate::convert::ToPython;
@@ -27,7 +28,7 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
-use crate::{named, rows};
+use crate::{answers, named, rows};
 
 /// Topics, groups, offsets and clusters.
 #[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
@@ -101,8 +102,10 @@ impl PyAdmin {
         self.answer(py, |admin| async move { admin.topics().await }, |py, topics| topics.into_py_any(py))
     }
 
-    fn describe_topic<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
-        let described = |admin: Admin| async move { admin.describe_topic(&topic).await };
+    fn describe_topic<'py>(&self, py: Python<'py>, topic: String, partial: bool) -> Answer<'py> {
+        let described = move |admin: Admin| async move {
+            if partial { admin.known_topic(&topic).await } else { admin.describe_topic(&topic).await }
+        };
         self.answer(py, described, |py, topic| object(py, &rows::TopicInfo::from(topic)))
     }
 
@@ -117,35 +120,80 @@ impl PyAdmin {
         )
     }
 
-    fn groups<'py>(&self, py: Python<'py>) -> Answer<'py> {
+    fn topic_totals<'py>(&self, py: Python<'py>, topics: Vec<String>, partial: bool) -> Answer<'py> {
         self.answer(
             py,
-            |admin| async move { admin.groups().await },
+            move |admin| async move { allowed(admin.known_totals(topics).await?, partial) },
+            |py, totals| answers::list_of(py, totals, answers::TopicTotals::from),
+        )
+    }
+
+    fn groups<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
+        self.answer(
+            py,
+            move |admin| async move { allowed(admin.known_groups().await?, partial) },
             |py, groups| {
                 let row = |group: GroupSummary| rows::GroupInfo { name: group.name, members: group.members };
-                list(py, groups.into_iter().map(row))
+                answers::list_of(py, groups, row)
             },
         )
     }
 
-    #[pyo3(signature = (group, topic=None))]
-    fn group_lag<'py>(&self, py: Python<'py>, group: String, topic: Option<String>) -> Answer<'py> {
-        let lag = |admin: Admin| async move { admin.group_lag(&group, topic.as_deref()).await };
-        self.answer(py, lag, |py, lag| list(py, lag.rows.into_iter().map(rows::QueueLag::from)))
+    fn group_progress<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.known_progress().await },
+            |py, groups| answers::list_of(py, groups, answers::GroupProgress::from),
+        )
     }
 
-    fn group_members<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let members = |admin: Admin| async move { admin.group_members(&group).await };
-        self.answer(py, members, |py, members| members.into_py_any(py))
+    fn group_lag<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        topic: Option<String>,
+        partial: bool,
+    ) -> Answer<'py> {
+        let lag = move |admin: Admin| async move {
+            allowed(admin.known_lag(&group, topic.as_deref()).await?, partial)
+        };
+        self.answer(py, lag, |py, lag| answers::list_of(py, lag, rows::QueueLag::from))
     }
 
-    fn describe_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let described = |admin: Admin| async move { admin.describe_group(&group).await };
-        self.answer(py, described, |py, described| {
-            let row =
-                |member: &GroupMember| rows::GroupMember::new(member.clone(), described.differs(member));
-            list(py, described.members.iter().map(row))
+    fn group_members<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let members =
+            move |admin: Admin| async move { allowed(admin.known_member_ids(&group).await?, partial) };
+        self.answer(py, members, |py, members| answers::list(py, members, |member| member.into_py_any(py)))
+    }
+
+    fn describe_group<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let name = group.clone();
+        let described =
+            move |admin: Admin| async move { allowed(admin.known_members(&group).await?, partial) };
+        self.answer(py, described, |py, members| {
+            let all = GroupDescription { name, members: members.found.clone() };
+            answers::list_of(py, members, |member| {
+                let differs = all.differs(&member);
+                rows::GroupMember::new(member, differs)
+            })
         })
+    }
+
+    fn consumer_running_info<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        client_id: String,
+        jstack: bool,
+    ) -> Answer<'py> {
+        let told =
+            move |admin: Admin| async move { admin.consumer_running_info(&group, &client_id, jstack).await };
+        self.answer(py, told, |py, member| object(py, &answers::ConsumerRunningInfo::from(member)))
+    }
+
+    fn running_members<'py>(&self, py: Python<'py>, group: String, jstack: bool) -> Answer<'py> {
+        let told = move |admin: Admin| async move { admin.known_running(&group, jstack).await };
+        self.answer(py, told, |py, members| answers::list_of(py, members, answers::ConsumerRunningInfo::from))
     }
 
     fn create_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
@@ -219,6 +267,7 @@ impl PyAdmin {
         begin_ms: i64,
         end_ms: i64,
         max_messages: &Bound<'py, PyAny>,
+        partial: bool,
     ) -> Answer<'py> {
         let kind = match kind {
             "key" => QueryKind::Key,
@@ -228,10 +277,10 @@ impl PyAdmin {
         };
         let max_messages = within("max_messages", max_messages, 1..=i64::from(i32::MAX))? as u32;
         let query = MessageQuery { kind, max_messages, begin_ms, end_ms };
-        let found = |admin: Admin| async move { admin.query_messages(&topic, &key, &query).await };
-        self.answer(py, found, |py, found| {
-            found.into_iter().map(received).collect::<Vec<_>>().into_py_any(py)
-        })
+        let found = move |admin: Admin| async move {
+            allowed(admin.known_messages(&topic, &key, &query).await?, partial)
+        };
+        self.answer(py, found, |py, found| answers::list(py, found, |one| received(one).into_py_any(py)))
     }
 
     fn message<'py>(&self, py: Python<'py>, topic: String, msg_id: String) -> Answer<'py> {
@@ -247,11 +296,9 @@ impl PyAdmin {
         )
     }
 
-    fn producer_connections<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let asked = |admin: Admin| async move { admin.producer_connections(&group).await };
-        self.answer(py, asked, |py, connections| {
-            list(py, connections.into_iter().map(rows::ProducerConnection::from))
-        })
+    fn producer_connections<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let asked = move |admin: Admin| async move { allowed(admin.known_producers(&group).await?, partial) };
+        self.answer(py, asked, |py, found| answers::list_of(py, found, rows::ProducerConnection::from))
     }
 
     fn commit_offset<'py>(
@@ -310,6 +357,14 @@ impl PyAdmin {
             let origins = Origins::plain(DecompressLimits::MESSAGE);
             (origins.received(&part).collect::<Vec<_>>(), next.get()).into_py_any(py)
         })
+    }
+
+    fn all_figures<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.all_figures().await },
+            |py, brokers| list(py, brokers.into_iter().map(answers::BrokerFigures::from)),
+        )
     }
 
     fn broker_figures<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {

@@ -9,6 +9,7 @@
 
 mod admin;
 mod aio;
+mod answers;
 mod arrow;
 mod balance;
 mod body;
@@ -41,6 +42,7 @@ mod rows;
 mod runtime;
 mod server;
 mod server_log;
+mod stacks;
 mod start;
 mod stats;
 mod store;
@@ -144,6 +146,7 @@ mod extension {
     #[pyfunction]
     fn end_threads(py: Python<'_>) {
         crate::completion::end(py);
+        crate::stacks::end(py);
         crate::logs::end(py);
     }
 

@@ -23,6 +23,12 @@ fn module_of(class: &str) -> &'static str {
         "MessageQueue" => "rocketpy.message",
         "BrokerInfo" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo" | "QueueLag"
         | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
+        "BrokerFigures"
+        | "ConsumerRunningInfo"
+        | "GroupProgress"
+        | "MemberQueue"
+        | "MissingBroker"
+        | "TopicTotals" => "rocketpy.admin.answers",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use pyo3::FromPyObject;
-use rocketpy_client::{BrokerContact as Contact, BrokerDescription, Connection, LagRow, TopicDescription};
+use rocketpy_client::{
+    BrokerContact as Contact, BrokerDescription, Connection, LagRow, QueueStats, TopicDescription,
+};
 use rocketpy_model::{Permission, QueueOffset};
 use rocketpy_protocol::body::HaRuntimeInfo;
 use rocketpy_store::reader::TopicSummary;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+
+use crate::answers::MissingBroker;
 
 /// A queue, as `rocketpy.MessageQueue`.
 pub(crate) struct Queue(pub(crate) rocketpy_model::MessageQueue);
@@ -28,6 +32,8 @@ pub(crate) struct TopicInfo {
     name: String,
     brokers: Vec<TopicBroker>,
     queues: Vec<QueueInfo>,
+    put_rate: f64,
+    missing: Vec<MissingBroker>,
 }
 
 #[derive(Serialize)]
@@ -43,7 +49,7 @@ struct TopicBroker {
 }
 
 #[derive(Serialize)]
-struct QueueInfo {
+pub(crate) struct QueueInfo {
     queue: Queue,
     min_offset: u64,
     max_offset: u64,
@@ -65,13 +71,24 @@ impl From<TopicDescription> for TopicInfo {
                 attributes: broker.attributes,
             }
         });
-        let queues = topic.queues.into_iter().map(|queue| QueueInfo {
+        Self {
+            name: topic.name,
+            brokers: brokers.collect(),
+            queues: topic.queues.into_iter().map(QueueInfo::from).collect(),
+            put_rate: topic.put_rate,
+            missing: topic.missing.iter().map(MissingBroker::from).collect(),
+        }
+    }
+}
+
+impl From<QueueStats> for QueueInfo {
+    fn from(queue: QueueStats) -> Self {
+        Self {
             queue: Queue(queue.queue),
             min_offset: queue.min_offset.get(),
             max_offset: queue.max_offset.get(),
             last_stored_at_ms: queue.last_stored_at_ms,
-        });
-        Self { name: topic.name, brokers: brokers.collect(), queues: queues.collect() }
+        }
     }
 }
 

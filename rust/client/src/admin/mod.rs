@@ -1,9 +1,15 @@
 //! Topics, groups, offsets and clusters.
 
 mod broker_config;
+mod figures;
+mod gather;
 mod group;
+mod lag;
 mod member;
 mod message;
+mod progress;
+mod requests;
+mod running;
 mod topic;
 mod types;
 
@@ -13,14 +19,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo, KvTable};
+use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
+pub use self::figures::BrokerFigures;
+pub use self::gather::{Answers, MissingBroker};
 pub use self::message::FoundMessage;
+pub use self::progress::GroupProgress;
+pub use self::running::RunningMember;
 pub use self::types::{
     BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
-    LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec, TopicTotals,
 };
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
@@ -39,12 +49,13 @@ const ROLE_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 #[doc(alias = "DefaultMQAdminExt")]
 pub struct Admin {
     client: Client,
+    answered: gather::LastAnswers,
 }
 
 impl Admin {
     /// Administration over a client's connections.
     pub fn new(client: &Client) -> Self {
-        Self { client: client.clone() }
+        Self { client: client.clone(), answered: gather::LastAnswers::default() }
     }
 
     /// The client whose connections it uses.
@@ -76,10 +87,8 @@ impl Admin {
     /// Those of reaching the broker.
     #[doc(alias = "fetchBrokerRuntimeStats")]
     pub async fn broker_figures(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        const OPERATION: &str = "figures query";
         self.check_call(address)?;
-        let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
-        Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
+        self.client.api().figures_at(address).await
     }
 
     /// The settings of the broker at an address, by Apache's names, as text.
@@ -260,10 +269,12 @@ impl Admin {
 
     /// The stored record with an offset message id; parse it with [`RecordView`].
     ///
-    /// Asks the server whose address is in the id.
+    /// Requests the record from the broker whose address is in the id, if it is one of the cluster's: an id must not make the client connect
+    /// anywhere else.
     ///
     /// # Errors
-    /// [`ClientError::InvalidMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching the server.
+    /// [`ClientError::InvalidMessageId`], [`ClientError::ForeignMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching
+    /// name server and broker.
     pub async fn view_message(&self, offset_msg_id: &str) -> Result<Bytes, ClientError> {
         const OPERATION: &str = "message query";
         self.client.check()?;
@@ -271,6 +282,15 @@ impl Admin {
         let invalid = |_| ClientError::InvalidMessageId { id: offset_msg_id.to_owned() };
         let id: OffsetMessageId = offset_msg_id.parse().map_err(invalid)?;
         let address = id.host.to_string();
+        let cluster = api.known_brokers().await?;
+        if !cluster
+            .broker_addr_table
+            .values()
+            .flat_map(|one| one.broker_addrs.values())
+            .any(|one| *one == address)
+        {
+            return Err(ClientError::ForeignMessageId { id: offset_msg_id.to_owned(), address });
+        }
         let request = wire::view_message(id.physical_offset.to_wire());
         let answer = api.call_ok(&address, OPERATION, request).await?;
         let view = RecordView::parse(&answer.body)
