@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.status_calls import StatusCalls
+from rocketpy.admin.drain_calls import DrainCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -82,7 +82,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(StatusCalls):
+class AdminCalls(DrainCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -309,7 +309,7 @@ class AdminCalls(StatusCalls):
             GroupNotFoundError: The group does not exist: see `create_group`.
         """
         with hinted(GroupConflictError, hint=COMMIT_HINT):
-            await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
+            await self._ask(self._native_admin().commit_offset, group, queue, offset, force, False, False)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False

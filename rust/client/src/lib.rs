@@ -43,8 +43,9 @@ mod traffic;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, Connection, FoundMessage, GroupDescription, GroupLag,
-    GroupMember, GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, Connection, FoundMessage, GroupAtBroker, GroupDescription,
+    GroupLag, GroupMember, GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription,
+    TopicSpec, UnusedOffsets,
 };
 pub use checks::{TransactionCheck, TransactionChecks, TransactionEnd};
 pub use client::Client;
@@ -75,4 +76,4 @@ pub use trace::{
     TracedTransaction,
 };
 pub use traffic::Traffic;
-pub use wire::WantedRole;
+pub use wire::{Leftover, WantedRole};

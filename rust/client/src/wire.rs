@@ -1,5 +1,7 @@
 //! The requests that a client makes, and how answers are read.
 
+mod upkeep;
+
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::{
@@ -23,6 +25,10 @@ use rocketpy_protocol::{Command, Header, json, signature};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
+pub use self::upkeep::Leftover;
+pub(crate) use self::upkeep::{
+    clean, consume_directly, consumer_offsets, delete_kv_config, kv_config, put_kv_config, timer_metrics,
+};
 use crate::checks::HalfPlace;
 use crate::error::ClientError;
 use crate::members::Role;

@@ -6,6 +6,7 @@ mod member;
 mod message;
 mod topic;
 mod types;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use self::types::{
     BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
     LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
+pub use self::upkeep::{GroupAtBroker, UnusedOffsets};
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
 use crate::error::{CONFIGURATION_CHANGE, ClientError};
