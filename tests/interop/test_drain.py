@@ -53,7 +53,8 @@ def test_a_broker_is_drained_and_stopped_under_load_and_nothing_is_lost_or_rejec
                     if stop.wait(0.01):
                         return
                     body = f"python-{len(sent)}"
-                    sent[body] = producer.send(Message(topic, body.encode())).queue.broker_name
+                    message = Message(topic, body.encode(), delay=0.2 if len(sent) % 10 == 0 else None)
+                    sent[body] = producer.send(message).queue.broker_name
 
     member = PushConsumer(group, name_servers=address)
     member.on(topic)(lambda message: seen.append(message.body.decode()))

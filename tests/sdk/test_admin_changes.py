@@ -13,6 +13,7 @@ import pytest
 
 import rocketpy
 from rocketpy import Admin, Broker, Message, PushConsumer
+from rocketpy.admin import drain_calls
 from rocketpy.testing import fresh_name
 from rocketpy.testkit import SMALL_FILES
 from waiting import wait_until
@@ -39,6 +40,12 @@ def admin(brokers: dict[str, Broker]) -> Iterator[Admin]:
     with Admin(brokers["first"].name_servers, api_timeout=60) as admin:
         wait_until(lambda: len(admin.brokers()) == len(BROKERS), "both brokers are registered")
         yield admin
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drains and moves look each 50 ms."""
+    monkeypatch.setattr(drain_calls, "PACE_SECONDS", 0.05)
 
 
 def servers(brokers: dict[str, Broker]) -> list[str]:
@@ -328,3 +335,40 @@ def test_a_move_that_would_lose_messages_is_refused(brokers, admin: Admin):
     ]:
         with pytest.raises(error, match=text):
             list(admin.move_topic(*arguments))
+
+
+def test_a_drain_notices_every_kind_of_send_and_no_delivery_of_the_broker(brokers, admin: Admin):
+    topic = fresh_name("senders")
+    admin.create_topic(topic, queues=1, broker="second")
+    options = {"name_servers": servers(brokers), "send_timeout": 60}
+    with (
+        rocketpy.Producer("senders", **options) as producer,
+        rocketpy.TransactionProducer("payers", lambda _: rocketpy.Decision.UNKNOWN, **options) as payer,
+    ):
+        queue = producer.send(Message(topic, b"knows the route")).queue
+        payer.send(Message(topic, b"knows the route"))
+        drain = admin.drain_broker("second", quiet=600, force=True)
+        assert next(drain).permission == 6
+
+        def is_noticed(messages: int) -> bool:
+            writes = [(one.topic, one.messages) for step in itertools.islice(drain, 2) for one in step.writes]
+            assert writes in ([], [(topic, messages)])
+            return bool(writes)
+
+        try:
+            assert not is_noticed(0)
+            for message in (Message(topic, b"plain"), Message(topic, b"timer", delay=3600)):
+                producer.send(message, queue=queue)
+                wait_until(lambda: is_noticed(1), f"{message.body!r} is noticed")
+            with payer.transaction(Message(topic, b"paid"), queue=queue):
+                pass
+            wait_until(lambda: is_noticed(1), "the transaction is noticed")
+            before = admin.max_offset(queue)
+            producer.send(Message(topic, b"soon", delay=1), queue=queue)
+            wait_until(lambda: is_noticed(1), "the timer is noticed")
+            while admin.max_offset(queue) == before:  # the delivery of the broker is not a send
+                assert not is_noticed(0)
+            assert not is_noticed(0)
+        finally:
+            drain.close()
+            assert admin.undrain_broker("second") == 6

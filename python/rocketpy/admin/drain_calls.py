@@ -9,9 +9,9 @@ from rocketpy.admin.change_calls import ChangeCalls
 from rocketpy.admin.changes import READ, WRITE
 from rocketpy.admin.cluster import MASTER_ID, message_count
 from rocketpy.admin.drains import DrainStep, GroupRest, MoveStep, TopicWrites
-from rocketpy.admin.status_calls import REAL_TOPIC
+from rocketpy.admin.status_calls import REAL_TOPIC, SCHEDULE_TOPIC
 from rocketpy.base.clock import monotonic
-from rocketpy.base.names import application_topics, check_type, is_system_topic
+from rocketpy.base.names import RETRY_PREFIX, application_topics, check_type, is_system_topic
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import (
     GroupNotFoundError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
     from typing import Any
 
+    from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.cluster import GroupInfo, QueueInfo
 
 __all__ = ["DrainCalls"]
@@ -38,6 +39,10 @@ ROUTE_SECONDS = 35.0
 PACE_SECONDS = 1.0
 """Pause between two looks."""
 NAMES_SHOWN = 5
+WAIT_TOPICS = (SCHEDULE_TOPIC, "rmq_sys_wheel_timer")
+"""Topics of messages that wait for a delay level or a time."""
+MAX_READ = 1000
+"""Maximum number of new messages of a queue to look at."""
 HALF_TOPIC, HALF_GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 """Topic of open transactions, and the group whose offset is before the oldest of them."""
 ALONE_HINT = (
@@ -55,6 +60,21 @@ def listed(names: Iterable[str]) -> str:
     given = sorted(names)
     more = f" and {len(given) - NAMES_SHOWN} more" if len(given) > NAMES_SHOWN else ""
     return ", ".join(given[:NAMES_SHOWN]) + more
+
+
+def sent_topic(topic: str, message: ReceivedMessage) -> str | None:
+    """Topic to which a client sent a message; None for a message that the broker stored again.
+
+    Args:
+        topic: Topic that has the message: an application's, or one of `WAIT_TOPICS`.
+        message: The message.
+    """
+    properties = message.properties
+    real = properties.get(REAL_TOPIC)
+    if topic in WAIT_TOPICS:  # retries and long timers are stored again
+        is_again = message.reconsume_times or "TIMER_ROLL_TIMES" in properties
+        return None if is_again or real is None or real.startswith(RETRY_PREFIX) else real
+    return None if real is not None and "TRAN_MSG" not in properties else topic
 
 
 class Watch:
@@ -153,7 +173,7 @@ class DrainCalls(ChangeCalls):
         before = await self._lower(broker_name, address, force)
         step = DrainStep(broker_name, address, "lowered", before, 0.0, 0.0)
         yield step
-        topics = application_topics(await self.topics(), await self.brokers())
+        topics = [*application_topics(await self.topics(), await self.brokers()), *WAIT_TOPICS]
         total, ends, quiet_since = None, await self._ends(broker_name, topics), monotonic()
         while (still := monotonic() - quiet_since) < quiet or total is None:
             watch.check(f"clients still send to broker {broker_name}", GO_ON_HINT)
@@ -175,8 +195,8 @@ class DrainCalls(ChangeCalls):
             await self._pause(PACE_SECONDS)
             await self._check_drained(broker_name, address)
             rests = await self._rests(broker_name)
-        delayed = await self._delayed_at(broker_name, address)
-        yield replace(step, state="drained", seconds=watch.seconds, rests=rests, delayed=delayed)
+        waiting = await self._held_back(broker_name, address)
+        yield replace(step, state="drained", seconds=watch.seconds, rests=rests, waiting=waiting)
 
     async def _lower(self, broker_name: str, address: str, force: bool) -> int:
         """Takes the write permission; returns the permission before the first drain."""
@@ -217,7 +237,7 @@ class DrainCalls(ChangeCalls):
 
         async def queues(topic: str) -> tuple[str, list[QueueInfo]]:
             try:
-                found = (await self.describe_topic(topic)).queues
+                found = (await self._ask(self._native_admin().describe_topic, topic)).queues
             except TopicNotFoundError:
                 found = ()
             return topic, [one for one in found if one.queue.broker_name == broker_name]
@@ -227,21 +247,23 @@ class DrainCalls(ChangeCalls):
     async def _writes(
         self, broker_name: str, topics: Iterable[str], ends: Mapping[str, list[QueueInfo]]
     ) -> tuple[tuple[TopicWrites, ...], dict[str, list[QueueInfo]]]:
-        """Messages that clients sent since the last look, and the ends of the queues now.
-
-        Messages that the broker itself delivers after a delay are not sends.
-        """
-        now, writes = await self._ends(broker_name, topics), list[TopicWrites]()
+        """Messages that clients sent since the last look, and the ends of the queues now."""
+        now, writes = await self._ends(broker_name, topics), dict[str, TopicWrites]()
         for topic, queues in now.items():
             known = {one.queue: one.max_offset for one in ends.get(topic, ())}
-            grown = [one for one in queues if one.max_offset > known.get(one.queue, 0)]
-            messages = sum(one.max_offset - known.get(one.queue, 0) for one in grown)
-            for one in grown:
-                found, _ = await self._ask(self._native_admin().read, one.queue, one.max_offset - 1, one.max_offset)
-                if found and REAL_TOPIC not in found[0].properties:
-                    writes.append(TopicWrites(topic, messages, found[0].born_host))
-                    break
-        return tuple(writes), now
+            for one in queues:
+                end, start = one.max_offset, known.get(one.queue, 0)
+                if end <= start:
+                    continue
+                first = max(start, end - (MAX_READ if topic in WAIT_TOPICS else 1))
+                found, _ = await self._ask(self._native_admin().read, one.queue, first, end)
+                sent = [(name, message) for message in found if (name := sent_topic(topic, message))]
+                for name in {name for name, _ in sent}:
+                    newest = [message for sent_to, message in sent if sent_to == name][-1]
+                    count = end - start if name == topic else sum(sent_to == name for sent_to, _ in sent)
+                    count += writes[name].messages if name in writes else 0
+                    writes[name] = TopicWrites(name, count, newest.born_host)
+        return tuple(writes.values()), now
 
     async def _rests(self, broker_name: str, topic: str | None = None) -> tuple[GroupRest, ...]:
         """Lag of each group at one broker, by topic. Groups without a lag are left out."""
@@ -260,11 +282,22 @@ class DrainCalls(ChangeCalls):
         found = await self._each(rests, await self.groups())
         return tuple(one for of_group in found for one in of_group)
 
-    async def _delayed_at(self, broker_name: str, address: str) -> int:
-        """Number of delayed messages and timers of one broker."""
+    async def _held_back(self, broker_name: str, address: str) -> int:
+        """Number of delayed messages, timers and open transactions of one broker."""
         parts = [one for one in await self._delayed() if one.queue.broker_name == broker_name]
         timers = (await self.broker_figures(address)).get("timersWaiting", "0")
-        return sum(one.end - one.start for one in parts) + int(timers)
+        _, start, end = await self._open_transactions(broker_name)
+        return sum(one.end - one.start for one in parts) + int(timers) + end - start
+
+    async def _open_transactions(self, broker_name: str) -> tuple[MessageQueue, int, int]:
+        """Queue of half messages of one broker, and its part from the oldest open transaction on."""
+        native, queue = self._native_admin(), MessageQueue(HALF_TOPIC, broker_name, 0)
+        try:
+            first, end = await self._ask(native.min_offset, queue), await self._ask(native.max_offset, queue)
+        except TopicNotFoundError:
+            return queue, 0, 0
+        start = await self._ask(native.committed_offset, HALF_GROUP, queue)
+        return queue, min(max(start or 0, first), end), end
 
     async def move_topic(
         self,
@@ -329,14 +362,15 @@ class DrainCalls(ChangeCalls):
         self, topic: str, broker_name: str, step: MoveStep, watch: Watch, settle: float
     ) -> AsyncGenerator[MoveStep, None]:
         """Waits until clients have read the route. Until then the source accepts their messages."""
-        ends, quiet_since = await self._ends(broker_name, [topic]), monotonic()
+        topics = (topic, *WAIT_TOPICS)
+        ends, quiet_since = await self._ends(broker_name, topics), monotonic()
         while (still := monotonic() - quiet_since) < settle:
             detail = f"{step.detail}: {still:.0f} s"
             yield replace(step, state="waiting", detail=detail)
             watch.check(f"clients still send to topic {topic} at broker {broker_name}", MOVE_HINT)
             await self._pause(min(PACE_SECONDS, settle - still))
-            writes, ends = await self._writes(broker_name, [topic], ends)
-            if writes:
+            writes, ends = await self._writes(broker_name, topics, ends)
+            if any(one.topic == topic for one in writes):
                 quiet_since = monotonic()
         yield replace(step, state="done")
 
@@ -379,14 +413,7 @@ class DrainCalls(ChangeCalls):
         for part in await self._delayed():
             if part.queue.broker_name == broker_name:
                 count += await self._count_real(topic, part.queue, part.start, part.end)
-        half = MessageQueue(HALF_TOPIC, broker_name, 0)
-        try:
-            end = await self._ask(self._native_admin().max_offset, half)
-        except TopicNotFoundError:
-            return count
-        start = await self._ask(self._native_admin().committed_offset, HALF_GROUP, half)
-        first = await self._ask(self._native_admin().min_offset, half)
-        return count + await self._count_real(topic, half, max(start or 0, first), end)
+        return count + await self._count_real(topic, *await self._open_transactions(broker_name))
 
     async def _count_real(self, topic: str, queue: MessageQueue, start: int, end: int) -> int:
         """Number of messages of a system topic that wait for their delivery to a topic."""

@@ -47,8 +47,9 @@ class DrainStep:
     """Topics that clients still send to."""
     rests: tuple[GroupRest, ...] = ()
     """Messages of this broker that groups have not committed, in the states `consumers` and `drained`."""
-    delayed: int = 0
-    """Number of delayed messages and timers, in the state `drained`. The next start delivers them."""
+    waiting: int = 0
+    """Number of delayed messages, timers and open transactions, in the state `drained`. They continue after the next
+    start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,9 @@ def drain_text(step: DrainStep, quiet: float) -> str:
         return f"{at}: waiting for " + "; ".join(rests)
     lines = [f"{at}: broker {name} ({step.address}) may be stopped; clients use the other brokers"]
     lines += [f"left in its store until it starts again: {rest}" for rest in rests]
-    if step.delayed:
-        lines.append(f"left in its store until it starts again: {output.counted(step.delayed, 'delayed message')}")
+    if step.waiting:
+        waiting = output.counted(step.waiting, "message")
+        lines.append(f"left in its store until it starts again: {waiting} that wait for a time or a transaction")
     return "\n".join(lines)
 
 

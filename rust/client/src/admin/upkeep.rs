@@ -70,8 +70,8 @@ impl Admin {
         const OPERATION: &str = "topic deletion";
         self.call_at(address, OPERATION, wire::delete_topic(topic)).await?;
         let api = self.client.api();
-        let route = api.fetch_route(topic).await?.unwrap_or_default();
-        if !route.addresses().any(|(_, listed)| listed == address) {
+        let route = api.fetch_route(topic).await?;
+        if !route.is_some_and(|route| route.addresses().any(|(_, listed)| listed == address)) {
             return Ok(());
         }
         let mut kept = Vec::new();
