@@ -117,6 +117,7 @@ def test_a_topic_of_a_read_only_broker_keeps_its_own_permission(admin: Admin, br
         assert changed(admin.update_topic(topic, 2)) == {
             ("second", "read_queues", 1, 2), ("second", "write_queues", 1, 2)
         }  # fmt: skip
+        admin.create_topic(topic, 3, broker="second")
     finally:
         admin.update_broker_config(brokers["second"].broker, {"brokerPermission": 6})
     wait_until(lambda: admin.describe_topic(topic).brokers[0].writable, "the topic is writable again")

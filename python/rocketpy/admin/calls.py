@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
@@ -147,9 +148,10 @@ class AdminCalls(DrainCalls):
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            return await self._ask(self._native_admin().describe_topic, topic)
+            known = await self._ask(self._native_admin().describe_topic, topic)
         except TopicNotFoundError:
             return None
+        return replace(known, brokers=tuple([await self._as_configured(topic, one) for one in known.brokers]))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention removes them.

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.changes import GroupSettings
+    from rocketpy.admin.cluster import TopicBroker
     from rocketpy.message import MessageQueue
 
 __all__ = ["ChangeCalls"]
@@ -79,6 +80,19 @@ class ChangeCalls(StatusCalls):
         """Configuration of a topic at one broker. Routes may show less, because `brokerPermission` limits them."""
         text = await self._ask(self._native_admin().topic_config, address, topic)
         return None if text is None else json.loads(text)
+
+    async def _as_configured(self, topic: str, place: TopicBroker) -> TopicBroker:
+        """A topic at one broker with its own permission instead of that of the route."""
+        address = place.addresses.get(MASTER_ID)
+        if address is None or (place.readable and place.writable):
+            return place
+        try:
+            config = await self._topic_config(address, topic)
+        except FAILURES:  # Apache's before 5.0
+            return place
+        if config is None:
+            return place
+        return replace(place, readable=bool(config["perm"] & READ), writable=bool(config["perm"] & WRITE))
 
     async def update_topic(
         self,
