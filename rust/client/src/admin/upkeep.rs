@@ -212,25 +212,34 @@ impl Admin {
         failed.map_or(Ok(None), Err)
     }
 
-    /// Sets a key in the configuration of every name server, or removes it. Repeating it is safe.
+    /// Sets a key in the configuration of every name server that answers, or removes it. Repeating it is safe.
     ///
     /// # Errors
-    /// The first failure of a name server.
+    /// The last failure, if no name server made the change.
     pub async fn set_note(&self, namespace: &str, key: &str, value: Option<&str>) -> Result<(), ClientError> {
         const OPERATION: &str = "configuration change";
         self.client.check()?;
         let api = self.client.api();
+        let (mut is_set, mut failed) = (false, None);
         for address in api.name_servers() {
             let request = match value {
                 Some(value) => wire::put_kv_config(namespace, key, value),
                 None => wire::delete_kv_config(namespace, key),
             };
-            let answer = api.call(address, OPERATION, request, api.timeout()).await?;
-            if value.is_some() || answer.code != response::QUERY_NOT_FOUND {
-                outcome::success(OPERATION, address, answer)?;
+            let changed = match api.call(address, OPERATION, request, api.timeout()).await {
+                Ok(answer) if value.is_none() && answer.code == response::QUERY_NOT_FOUND => Ok(()),
+                Ok(answer) => outcome::success(OPERATION, address, answer).map(drop),
+                Err(error) => Err(error),
+            };
+            match changed {
+                Ok(()) => is_set = true,
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(())
+        match failed {
+            Some(error) if !is_set => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn call_at(
