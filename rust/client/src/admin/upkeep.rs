@@ -71,7 +71,8 @@ impl Admin {
         self.call_at(address, OPERATION, wire::delete_topic(topic)).await?;
         let api = self.client.api();
         let route = api.fetch_route(topic).await?;
-        if !route.is_some_and(|route| route.addresses().any(|(_, listed)| listed == address)) {
+        let is_listed = route.is_some_and(|route| route.addresses().any(|(_, listed)| listed == address));
+        if !is_listed {
             return Ok(());
         }
         let mut kept = Vec::new();
@@ -128,10 +129,12 @@ impl Admin {
             if !is_unused {
                 continue;
             }
-            if !live.contains_key(group) {
-                live.insert(group.to_owned(), !api.members_at(address, group).await?.is_empty());
-            }
-            if !live[group] {
+            let is_live = match live.get(group) {
+                Some(is_live) => *is_live,
+                None => !api.members_at(address, group).await?.is_empty(),
+            };
+            live.insert(group.to_owned(), is_live);
+            if !is_live {
                 let (topic, group) = (topic.to_owned(), group.to_owned());
                 unused.push(UnusedOffsets { topic, group, is_group_missing: is_missing });
             }
@@ -191,16 +194,16 @@ impl Admin {
     /// Value of a key in the configuration of the name servers, from the first that has it.
     ///
     /// # Errors
-    /// Those of reaching the name servers, if none has it.
+    /// The last failure, if no name server answered.
     pub async fn note(&self, namespace: &str, key: &str) -> Result<Option<String>, ClientError> {
         const OPERATION: &str = "configuration query";
         self.client.check()?;
         let api = self.client.api();
-        let mut failed = None;
+        let (mut is_missing, mut failed) = (false, None);
         for address in api.name_servers() {
             let request = wire::kv_config(namespace, key);
             match api.call(address, OPERATION, request, api.timeout()).await {
-                Ok(answer) if answer.code == response::QUERY_NOT_FOUND => {}
+                Ok(answer) if answer.code == response::QUERY_NOT_FOUND => is_missing = true,
                 Ok(answer) => {
                     let answer = outcome::success(OPERATION, address, answer)?;
                     let header: GetKVConfigResponseHeader<'_> = wire::header(OPERATION, address, &answer)?;
@@ -209,7 +212,10 @@ impl Admin {
                 Err(error) => failed = Some(error),
             }
         }
-        failed.map_or(Ok(None), Err)
+        match failed {
+            Some(error) if !is_missing => Err(error),
+            _ => Ok(None),
+        }
     }
 
     /// Sets a key in the configuration of every name server that answers, or removes it. Repeating it is safe.
