@@ -339,6 +339,8 @@ class DrainCalls(ChangeCalls):
             raise TopicNotFoundError(f"topic {topic} is not at broker {from_name}", hint="`rocketpy topic list`")
         steps = planned(topic, from_name, to_name, old, new, settle)
         if dry_run or old is None:
+            if not dry_run:  # an interrupted removal may have left the source in the routes
+                await self._ask(self._native_admin().delete_topic_at, from_address, topic)
             for step in steps:
                 yield step
             return

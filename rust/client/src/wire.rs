@@ -276,8 +276,9 @@ pub(crate) fn topic_list() -> Command {
     Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 }
 
-pub(crate) fn delete_topic_in_name_server(topic: &str) -> Command {
-    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None };
+/// Deletes a topic in the routes of all brokers, or of one broker at RocketPy's name servers.
+pub(crate) fn delete_topic_in_name_server(topic: &str, broker_name: Option<&str>) -> Command {
+    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None, broker_name };
     Command::request(request::DELETE_TOPIC_IN_NAMESRV, &header)
 }
 

@@ -60,8 +60,8 @@ impl Admin {
     /// Deletes a topic at the broker at an address only, with the offsets stored for it, and takes the broker out of the routes.
     /// Repeating it is safe.
     ///
-    /// Name servers forget a topic at all brokers or at none, so the brokers that keep the topic announce it again at once. Between
-    /// both, a few milliseconds, a name server does not know the topic; clients keep the route that they have.
+    /// Apache's name servers forget a topic at all brokers or at none, so the brokers that keep the topic announce it again at once.
+    /// Between both, a few milliseconds, such a name server does not know the topic; clients keep the route that they have.
     ///
     /// # Errors
     /// [`ClientError::Refused`]; those of reaching name servers and brokers.
@@ -71,10 +71,8 @@ impl Admin {
         self.call_at(address, OPERATION, wire::delete_topic(topic)).await?;
         let api = self.client.api();
         let route = api.fetch_route(topic).await?;
-        let is_listed = route.is_some_and(|route| route.addresses().any(|(_, listed)| listed == address));
-        if !is_listed {
-            return Ok(());
-        }
+        let listed = route.iter().flat_map(|route| route.addresses()).find(|(_, listed)| *listed == address);
+        let Some((broker_name, _)) = listed else { return Ok(()) };
         let mut kept = Vec::new();
         for (_, other) in self.masters(None).await? {
             if let Some(config) = self.topic_config(&other, topic).await? {
@@ -82,7 +80,8 @@ impl Admin {
             }
         }
         for name_server in api.name_servers() {
-            api.call_ok(name_server, OPERATION, wire::delete_topic_in_name_server(topic)).await?;
+            let request = wire::delete_topic_in_name_server(topic, Some(broker_name));
+            api.call_ok(name_server, OPERATION, request).await?;
             for (other, config) in &kept {
                 api.call_ok(other, OPERATION, wire::create_topic(config, None)).await?;
             }
