@@ -255,6 +255,7 @@ EMPTY = {
     "group describe": ("quiet", "quiet has no members"),
     "group producers": ("quiet", "no producer of group quiet"),
     "group lag": ("quiet", "quiet has no offsets"),
+    "offset show": ("quiet", "quiet has no offsets"),
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.status_calls import StatusCalls
+from rocketpy.admin.drain_calls import DrainCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -83,7 +84,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(StatusCalls):
+class AdminCalls(DrainCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -148,9 +149,10 @@ class AdminCalls(StatusCalls):
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            return await self._ask(self._native_admin().describe_topic, topic, False)
+            known = await self._ask(self._native_admin().describe_topic, topic, False)
         except TopicNotFoundError:
             return None
+        return replace(known, brokers=tuple([await self._as_configured(topic, one) for one in known.brokers]))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention removes them.
@@ -369,7 +371,7 @@ class AdminCalls(StatusCalls):
             GroupNotFoundError: The group does not exist: see `create_group`.
         """
         with hinted(GroupConflictError, hint=COMMIT_HINT):
-            await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
+            await self._ask(self._native_admin().commit_offset, group, queue, offset, force, False, False)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False

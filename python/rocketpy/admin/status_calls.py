@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.answers import BrokerFigures, GroupProgress, MissingBroker, TopicTotals
-    from rocketpy.admin.cluster import BrokerInfo, QueueInfo
+    from rocketpy.admin.cluster import BrokerInfo, GroupInfo, QueueInfo, QueueLag
     from rocketpy.config import Instant
     from rocketpy.message import MessageQueue
 
@@ -153,6 +153,18 @@ class StatusCalls(DeadLetterCalls):
     @abstractmethod
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster."""
+
+    @abstractmethod
+    async def groups(self, *, partial: bool = False) -> Answers[GroupInfo]:
+        """Consumer groups."""
+
+    @abstractmethod
+    async def group_lag(self, group: str, topic: str | None = None, *, partial: bool = False) -> Answers[QueueLag]:
+        """Progress of a group."""
+
+    @abstractmethod
+    async def broker_figures(self, address: str) -> dict[str, str]:
+        """Figures of one broker."""
 
     @abstractmethod
     async def broker_config(self, address: str) -> dict[str, str]:

@@ -58,6 +58,9 @@ BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its sla
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
 BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on. Default: 1.")
 
+BROKER_VERBS = ("clean", "drain", "undrain")
+"""Commands of `rocketpy broker` for running brokers; write `./drain` for a folder of that name."""
+
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",

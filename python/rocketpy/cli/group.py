@@ -1,4 +1,4 @@
-"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone."""
+"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone, update."""
 
 import shlex
 from collections.abc import Generator
@@ -10,8 +10,9 @@ import typer
 from rocketpy import Admin, ConsumerRunningInfo, GroupMember, GroupNotFoundError, QueueLag
 from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
+from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.missing import check_missing, together
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
@@ -269,3 +270,41 @@ def check_consumes(admin: Admin, group: str, topic: str) -> None:
             ExitCode.NOT_FOUND,
             "use one of these, or add --new-topic to set where the group begins in this topic",
         )
+
+
+def update(
+    group: Name,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--suspend", help="Whether the group may read; its offsets stay.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether members may broadcast.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", min=-1, help="Retries before a message becomes a dead letter.")
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option("--retry-queues", min=0, help="Queues of the retry topic; 0 drops failed messages.")
+    ] = None,
+    notify: Annotated[
+        bool | None, typer.Option("--notify/--no-notify", help="Whether members learn at once that one joined or left.")
+    ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    dry_run: DryRun = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Change settings of a group at each of its brokers. Clients see them with their next request."""
+    given = {
+        "enabled": enabled,
+        "broadcast": broadcast,
+        "retries": retries,
+        "retry_queues": retry_queues,
+        "notify_members": notify,
+    }
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not settings:
+        raise CommandError("no setting is given", ExitCode.USAGE, "for example --retries 3; --help lists the settings")
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+        changes = admin.update_group(group, broker=broker, dry_run=dry_run, **settings)
+    show_changes(changes, f"group {group}", dry_run=dry_run, as_json=as_json)

@@ -44,8 +44,9 @@ mod wire;
 
 pub use admin::{
     Admin, Answers, BrokerDescription, BrokerFigures, ClusterDescription, Connection, FoundMessage,
-    GroupDescription, GroupLag, GroupMember, GroupProgress, GroupSummary, LagRow, MissingBroker,
-    OffsetTarget, QueueStats, RunningMember, TopicBroker, TopicDescription, TopicSpec, TopicTotals,
+    GroupAtBroker, GroupDescription, GroupLag, GroupMember, GroupProgress, GroupSummary, LagRow,
+    MissingBroker, OffsetTarget, QueueStats, RunningMember, TopicBroker, TopicDescription, TopicSpec,
+    TopicTotals, UnusedOffsets,
 };
 pub use checks::{TransactionCheck, TransactionChecks, TransactionEnd};
 pub use client::Client;
@@ -77,4 +78,4 @@ pub use trace::{
     TracedTransaction,
 };
 pub use traffic::Traffic;
-pub use wire::WantedRole;
+pub use wire::{Leftover, WantedRole};

@@ -1,5 +1,7 @@
 //! The requests that a client makes, and how answers are read.
 
+mod upkeep;
+
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::{
@@ -23,6 +25,10 @@ use rocketpy_protocol::{Command, Header, json, signature};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
+pub use self::upkeep::Leftover;
+pub(crate) use self::upkeep::{
+    clean, consume_directly, consumer_offsets, delete_kv_config, kv_config, put_kv_config, timer_metrics,
+};
 use crate::checks::HalfPlace;
 use crate::error::ClientError;
 use crate::members::Role;
@@ -270,8 +276,9 @@ pub(crate) fn topic_list() -> Command {
     Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 }
 
-pub(crate) fn delete_topic_in_name_server(topic: &str) -> Command {
-    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None };
+/// Deletes a topic in the routes of all brokers, or of one broker at RocketPy's name servers.
+pub(crate) fn delete_topic_in_name_server(topic: &str, broker_name: Option<&str>) -> Command {
+    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None, broker_name };
     Command::request(request::DELETE_TOPIC_IN_NAMESRV, &header)
 }
 

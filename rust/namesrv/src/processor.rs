@@ -264,7 +264,12 @@ impl Processor {
 
     pub(crate) fn delete_topic(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::DeleteTopicFromNamesrvRequestHeader::read(&request.ext)?;
-        self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()));
+        match header.broker_name.filter(|name| !name.is_empty()) {
+            Some(broker) => self.routes.delete_topic_of(header.topic, broker),
+            None => {
+                self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()))
+            }
+        }
         Ok(success(request))
     }
 

@@ -7,11 +7,13 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, GroupDescription, GroupSummary, MessageQuery, OffsetTarget,
-    QueryKind, Start, TopicSpec, WantedRole,
+    Admin, Client, ClientError, FoundMessage, GroupAtBroker, GroupDescription, GroupSummary, Leftover,
+    MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
-use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset};
+use rocketpy_protocol::body::ConsumeResult;
 use rocketpy_protocol::compression::DecompressLimits;
+use rocketpy_protocol::json;
 use rocketpy_protocol::record::RecordView;
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -301,6 +303,7 @@ impl PyAdmin {
         self.answer(py, asked, |py, found| answers::list_of(py, found, rows::ProducerConnection::from))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn commit_offset<'py>(
         &self,
         py: Python<'py>,
@@ -308,10 +311,13 @@ impl PyAdmin {
         queue: QueueArgument,
         offset: &Bound<'py, PyAny>,
         force: bool,
+        beyond: bool,
+        dry_run: bool,
     ) -> Answer<'py> {
         let offset = number::offset(offset)?;
-        let committed =
-            move |admin: Admin| async move { admin.commit_offset(&group, &queue.0, offset, force).await };
+        let committed = move |admin: Admin| async move {
+            admin.commit_offset(&group, &queue.0, offset, force, beyond, dry_run).await
+        };
         self.answer(py, committed, |py, ()| Ok(py.None()))
     }
 
@@ -393,6 +399,104 @@ impl PyAdmin {
         self.answer(py, changed, |py, ()| Ok(py.None()))
     }
 
+    /// Name and address of each master, and the settings of the group there as JSON; None where it is missing.
+    fn group_configs<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        let configs = |admin: Admin| async move { admin.group_configs(&group).await };
+        self.answer(py, configs, |py, configs| {
+            let row = |one: GroupAtBroker| {
+                (one.broker_name, one.address, one.config.map(|config| json_text(&config)))
+            };
+            configs.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    fn put_group<'py>(&self, py: Python<'py>, address: String, config: &str) -> Answer<'py> {
+        let config: GroupConfig =
+            json::from_str(config).map_err(|error| error::invalid(error.to_string()))?;
+        let put = move |admin: Admin| async move { admin.put_group(&address, &config).await };
+        self.answer(py, put, |py, ()| Ok(py.None()))
+    }
+
+    fn delete_topic_at<'py>(&self, py: Python<'py>, address: String, topic: String) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move { admin.delete_topic_at(&address, &topic).await };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
+    }
+
+    fn delete_group_at<'py>(&self, py: Python<'py>, address: String, group: String) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move { admin.delete_group_at(&address, &group).await };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
+    }
+
+    /// `leftover`: `log`, `queues` or `topics`.
+    fn clean<'py>(&self, py: Python<'py>, address: String, leftover: &str) -> Answer<'py> {
+        let leftover = match leftover {
+            "log" => Leftover::ExpiredLog,
+            "queues" => Leftover::ExpiredQueues,
+            _ => Leftover::UnusedTopics,
+        };
+        let cleaned = move |admin: Admin| async move { admin.clean(&address, leftover).await };
+        self.answer(py, cleaned, |py, ()| Ok(py.None()))
+    }
+
+    /// Topic and group of each, and whether the group is missing.
+    fn unused_offsets<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let unused = |admin: Admin| async move { admin.unused_offsets(&address).await };
+        self.answer(py, unused, |py, unused| {
+            let row = |one: UnusedOffsets| (one.topic, one.group, one.is_group_missing);
+            unused.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    /// Configuration of a topic at one broker as JSON; None where it is missing.
+    fn topic_config<'py>(&self, py: Python<'py>, address: String, topic: String) -> Answer<'py> {
+        let config = |admin: Admin| async move { admin.topic_config(&address, &topic).await };
+        self.answer(py, config, |py, config| config.map(|config| json_text(&config)).into_py_any(py))
+    }
+
+    fn timers<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let timers = |admin: Admin| async move { admin.timers(&address).await };
+        self.answer(py, timers, |py, timers| timers.into_py_any(py))
+    }
+
+    /// Result, error text and milliseconds of the handler.
+    fn consume_directly<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        group: String,
+        client_id: String,
+        topic: String,
+        offset_msg_id: String,
+    ) -> Answer<'py> {
+        let consumed = move |admin: Admin| async move {
+            admin.consume_directly(&address, &group, &client_id, &topic, &offset_msg_id).await
+        };
+        self.answer(py, consumed, |py, consumed| {
+            let result = match consumed.consume_result {
+                ConsumeResult::Success => "success",
+                ConsumeResult::Later => "later",
+                ConsumeResult::Threw => "failed",
+            };
+            (result, consumed.remark, consumed.spent_ms).into_py_any(py)
+        })
+    }
+
+    fn note<'py>(&self, py: Python<'py>, namespace: String, key: String) -> Answer<'py> {
+        let note = |admin: Admin| async move { admin.note(&namespace, &key).await };
+        self.answer(py, note, |py, note| note.into_py_any(py))
+    }
+
+    fn set_note<'py>(
+        &self,
+        py: Python<'py>,
+        namespace: String,
+        key: String,
+        value: Option<String>,
+    ) -> Answer<'py> {
+        let set = |admin: Admin| async move { admin.set_note(&namespace, &key, value.as_deref()).await };
+        self.answer(py, set, |py, ()| Ok(py.None()))
+    }
+
     /// Begins what [`close`](Self::close) then waits for.
     fn begin_close(&self) -> PyResult<()> {
         let running = self.running.get()?;
@@ -442,6 +546,10 @@ fn object<T: Serialize>(py: Python<'_>, row: &T) -> PyResult<Py<PyAny>> {
 /// The list of rows.
 fn list<T: Serialize>(py: Python<'_>, rows: impl IntoIterator<Item = T>) -> PyResult<Py<PyAny>> {
     named::list(py, rows).map(Bound::unbind)
+}
+
+fn json_text<T: Serialize>(value: &T) -> String {
+    String::from_utf8_lossy(&json::to_vec(value)).into_owned()
 }
 
 /// The error of an unknown kind of key.

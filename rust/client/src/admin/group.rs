@@ -156,9 +156,11 @@ impl Admin {
 }
 
 impl Admin {
-    /// Stores an offset for a group in one queue.
+    /// Stores an offset for a group in one queue. `beyond` allows one outside of the queue, which the broker may refuse. With
+    /// `is_dry_run` everything is checked, and nothing stored.
     ///
     /// # Errors
+    /// [`ClientError::InvalidGroup`] for a group of the system.
     /// [`ClientError::GroupActive`] while members live, unless `force`: their next commit replaces it.
     /// [`ClientError::OffsetOutOfRange`]; those of reaching the broker. Committing again is safe.
     #[doc(alias = "updateConsumeOffset")]
@@ -168,19 +170,25 @@ impl Admin {
         queue: &MessageQueue,
         offset: QueueOffset,
         force: bool,
+        beyond: bool,
+        is_dry_run: bool,
     ) -> Result<(), ClientError> {
         check_group(group)?;
+        if system::is_system_group(group) {
+            let reason = "its offsets belong to the system".to_owned();
+            return Err(ClientError::InvalidGroup { group: group.to_owned(), reason });
+        }
         self.client.check()?;
         let api = self.client.api();
         let (min, max) = (api.min_offset(queue).await?, api.max_offset(queue).await?);
-        if offset < min || offset > max {
+        if !beyond && (offset < min || offset > max) {
             return Err(ClientError::OffsetOutOfRange { queue: queue.clone(), offset, min, max });
         }
         if !force {
             self.refuse_if_active(group).await?;
         }
         self.require_group("offset commit", group).await?;
-        api.reset_offset(group, queue, offset).await
+        if is_dry_run { Ok(()) } else { api.reset_offset(group, queue, offset).await }
     }
 
     /// Gives a group the stored offsets of another one: of one topic, or of all topics that the other one has offsets for. Returns the
@@ -284,7 +292,10 @@ impl Api {
     }
 
     /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.
-    async fn groups_at(&self, address: &str) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
+    pub(super) async fn groups_at(
+        &self,
+        address: &str,
+    ) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
         const OPERATION: &str = "group list query";
         let mut groups = BTreeMap::new();
         let mut version = None;

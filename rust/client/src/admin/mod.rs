@@ -12,6 +12,7 @@ mod requests;
 mod running;
 mod topic;
 mod types;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use self::types::{
     BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
     LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec, TopicTotals,
 };
+pub use self::upkeep::{GroupAtBroker, UnusedOffsets};
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
 use crate::error::{CONFIGURATION_CHANGE, ClientError};

@@ -68,7 +68,7 @@ impl Admin {
             }
         }
         for address in api.name_servers() {
-            let request = wire::delete_topic_in_name_server(topic);
+            let request = wire::delete_topic_in_name_server(topic, None);
             api.call_ok(address, "topic deletion", request).await?;
         }
         api.forget_route(topic);

@@ -36,8 +36,11 @@ async fn write_permission_is_wiped_and_given_back() {
 async fn a_topic_is_deleted_and_registered() {
     let bench = Bench::start().await;
     bench.register(MASTER, &["TopicTest", "TBW102"]).await;
-    let delete =
-        |cluster_name| header::DeleteTopicFromNamesrvRequestHeader { topic: "TopicTest", cluster_name };
+    let delete = |cluster_name| header::DeleteTopicFromNamesrvRequestHeader {
+        topic: "TopicTest",
+        cluster_name,
+        broker_name: None,
+    };
     bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("elsewhere"))).await;
     assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
     bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("c1"))).await;
