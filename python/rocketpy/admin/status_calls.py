@@ -76,7 +76,7 @@ def delays_ms(levels: str) -> list[int]:
     return [int(number) * UNITS_MS[unit] for number, unit in LEVEL.findall(levels)]
 
 
-def rate_of(figure: str | None) -> float | None:
+def rate_of(figure: str | float | None) -> float | None:
     """Reads the first number of a figure. Brokers report three rates: over 10 s, 1 min and 10 min.
 
     Examples:
@@ -84,13 +84,13 @@ def rate_of(figure: str | None) -> float | None:
         (12.5, None, None, None, None)
     """
     try:
-        rate = float((figure or "").split()[0])
+        rate = float(str("" if figure is None else figure).split()[0])
     except (IndexError, ValueError):
         return None
     return rate if math.isfinite(rate) else None
 
 
-def count_of(figure: str | None) -> int | None:
+def count_of(figure: str | float | None) -> int | None:
     """Reads a count.
 
     Examples:
@@ -98,12 +98,12 @@ def count_of(figure: str | None) -> int | None:
         (12, None, None)
     """
     try:
-        return int(figure or "")
+        return int("" if figure is None else figure)
     except ValueError:
         return None
 
 
-def broker_row(broker: BrokerInfo, broker_id: int, figures: dict[str, str], error: str | None) -> BrokerStatus:
+def broker_row(broker: BrokerInfo, broker_id: int, figures: dict[str, str | float], error: str | None) -> BrokerStatus:
     """Returns the status of a broker from its own figures."""
     disk = rate_of(figures.get("commitLogDiskRatio"))
     return BrokerStatus(
@@ -111,7 +111,7 @@ def broker_row(broker: BrokerInfo, broker_id: int, figures: dict[str, str], erro
         broker_name=broker.broker_name,
         broker_id=broker_id,
         address=broker.addresses[broker_id],
-        version=figures.get("brokerVersionDesc"),
+        version=None if (version := figures.get("brokerVersionDesc")) is None else str(version),
         disk_used=None if disk is None or disk < 0 else disk,  # Apache's brokers report -1 for an unknown disk
         in_per_second=rate_of(figures.get("putTps")),
         out_per_second=rate_of(figures.get("getTransferredTps") or figures.get("getTransferedTps")),
@@ -152,7 +152,7 @@ class StatusCalls(DeadLetterCalls):
         """Progress of a group."""
 
     @abstractmethod
-    async def broker_figures(self, address: str) -> dict[str, str]:
+    async def broker_figures(self, address: str) -> dict[str, str | float]:
         """Figures of one broker."""
 
     @abstractmethod

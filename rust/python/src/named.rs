@@ -23,6 +23,7 @@ fn module_of(class: &str) -> &'static str {
         "MessageQueue" => "rocketpy.message",
         "BrokerInfo" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo" | "QueueLag"
         | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
+        "ConfigValue" => "rocketpy.admin.live_config",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"
