@@ -1,7 +1,6 @@
 """`rocketpy config`: list, set, unset, for running brokers and name servers."""
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,10 +126,10 @@ def row_of(one: ConfigValue, origin: bool) -> dict[str, Any]:
     return row
 
 
-def text_of(value: object) -> str:
+def text_of(value: bool | int | str | tuple[str, ...] | None) -> str:
     """Returns a value as a configuration file has it."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ";".join(map(str, value))
+    if isinstance(value, tuple):
+        return ";".join(value)
     return "" if value is None else str(value)
