@@ -198,14 +198,16 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 
 READ_ONLY = {
-    "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "doctor",
+    "cluster list", "config diff", "config explain", "config list", "config show", "consume", "dlq list", "dlq show",
+    "doctor",
     "group describe", "group lag", "group list", "ha status", "message query", "offset show", "ping", "schedule list",
     "status",
     "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
-    "bench produce", "broker drain", "broker undrain", "cluster up", "demo", "group create", "group reset", "ha demote",
+    "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
+    "demo", "group create", "group reset", "ha demote",
     "ha promote", "message resend",
     "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",
     "testkit", "top",
@@ -275,7 +277,7 @@ def case(tmp_path_factory) -> Iterator[dict[str, list[str]]]:
         producer.send(rocketpy.Message(topic, b"hint", keys=["k"]))
         yield {
             "topic": [topic], "group": [group], "key": ["timerMaxDelaySec"], "name_server": [server.name_server],
-            "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
+            "server": ["broker-a"], "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
             "files": [str(folder / "a.conf"), str(folder / "b.conf")], "config": [str(folder / "a.conf")],
         }  # fmt: skip
 

@@ -154,7 +154,7 @@ def test_retention_is_changed_live_and_for_the_next_start(operator: Operator, ad
     with operator.following("change-retention", **words) as page:
         page.run(1, 2, 3)
         assert admin.broker_config(str(words["BROKER"]))["fileReservedTime"] == "24"
-        assert re.search(r"fileReservedTime\W+24\b", page.run(4))
+        assert re.search(r"fileReservedTime\W+24\W+live\b", page.run(4))
         assert "retention.hours" in page.run(5)
 
 

@@ -259,7 +259,7 @@ EMPTY = {
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }
-NEVER_EMPTY = {"cluster list", "ha status", "status", "topic describe"}
+NEVER_EMPTY = {"cluster list", "config list", "ha status", "status", "topic describe"}
 """Commands that end with an error without brokers, or without the topic."""
 
 

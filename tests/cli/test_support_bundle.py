@@ -56,7 +56,7 @@ def test_a_planted_secret_is_nowhere_in_the_archive_and_the_rest_is(command, tmp
     assert json.loads(files["environment.json"])["ROCKETPY_BROKER_NAME"] == "broker-a"
     settings = json.loads(files["brokers/broker-a-0/configuration.json"])
     assert (settings["haTokenFile"], settings["brokerName"]) == ("***", "broker-a")
-    assert json.loads(files["brokers/broker-a-0/figures.json"])["brokerVersion"] == "479"
+    assert json.loads(files["brokers/broker-a-0/figures.json"])["brokerVersion"] == 479
     assert json.loads(files["versions.json"])["rocketpy"] == sdk.__version__
     (topic,) = (one for one in json.loads(files["topics.json"]) if one["name"] == "orders")
     assert topic["messages"] == 1

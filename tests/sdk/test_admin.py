@@ -1,6 +1,7 @@
 """Administration: topics, groups, offsets, brokers."""
 
 import time
+from pathlib import Path
 
 import pytest
 from reading import read_all
@@ -421,9 +422,9 @@ def test_a_group_begins_where_the_one_is_whose_offsets_it_gets(admin, rocketpy_s
     assert admin.clone_offsets(empty, green) == []
 
 
-def test_settings_of_a_broker_are_read_and_changed_while_it_runs(rocketpy_server_factory):
-    server = rocketpy_server_factory()
-    with server.admin() as admin, server.producer("settings") as producer:
+def test_settings_of_a_broker_are_read_and_changed_while_it_runs(tmp_path: Path):
+    server = rocketpy.Server(tmp_path)  # settings would override live values
+    with server, server.admin() as admin, server.producer("settings") as producer:
         before = admin.broker_config(server.broker)
         assert (before["brokerName"], before["autoCreateTopicEnable"]) == (admin.brokers()[0].broker_name, "true")
         admin.update_broker_config(server.broker, {"autoCreateTopicEnable": False, "defaultTopicQueueNums": 3})

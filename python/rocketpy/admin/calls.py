@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.drain_calls import DrainCalls
+from rocketpy.admin.config_calls import ConfigCalls
+from rocketpy.admin.live_config import typed
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.misuse import no_option
-from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import GroupConflictError, TopicNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from typing import Literal, Never
 
@@ -77,14 +76,8 @@ def master_role(sync: bool) -> str:
     return "SYNC_MASTER" if sync else "ASYNC_MASTER"
 
 
-def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
-    """Values of settings as brokers write them."""
-    check_type("changes", changes, Mapping, "a dict by name")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
-
-
 @shown_as("AsyncAdmin")
-class AdminCalls(DrainCalls):
+class AdminCalls(ConfigCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -568,13 +561,23 @@ class AdminCalls(DrainCalls):
         """Brokers of the cluster, sorted by name."""
         return await self._ask(self._native_admin().brokers)
 
-    async def broker_figures(self, address: str) -> dict[str, str]:
-        """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+    async def broker_figures(self, address: str) -> dict[str, str | float]:
+        """Figures of one broker, by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+
+        Numbers are int or float, switches are bool. Other figures are texts: rates are three numbers in one text.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     figures = admin.broker_figures("broker-a")
+            ...     type(figures["timersWaiting"]), figures["ready"]
+            (<class 'int'>, True)
         """
-        return await self._ask(self._native_admin().broker_figures, address)
+        texts = await self._ask(self._native_admin().broker_figures, address)
+        return {name: typed(text) for name, text in texts.items()}
 
     async def ping(self, address: str) -> BrokerHealth:
         """Health of one broker: the checks of its `/readyz` and `/livez`, over the protocol.
@@ -582,7 +585,7 @@ class AdminCalls(DrainCalls):
         A broker of Apache reports only whether clients may write.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
 
         Raises:
             ConnectionFailedError: The broker cannot be reached. A retry is safe.
@@ -594,49 +597,17 @@ class AdminCalls(DrainCalls):
             BrokerHealth(ready=True, alive=True, problems=())
         """
         figures = await self.broker_figures(address)
-        problems = [text for key in ("notReady", "notAlive") for text in figures.get(key, "").splitlines()]
-        ready = figures.get("ready", figures.get("brokerActive")) == "true"
+        problems = [text for key in ("notReady", "notAlive") for text in str(figures.get(key, "")).splitlines()]
+        ready = figures.get("ready", figures.get("brokerActive")) is True
         if not (ready or problems):
             problems.append("draining: clients cannot write")
-        return BrokerHealth(ready, figures.get("alive", "true") == "true", tuple(problems))
-
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-        """
-        return await self._ask(self._native_admin().broker_config, address)
-
-    async def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
-        """Changes settings of one broker while it runs, by Apache's names. The call may be repeated.
-
-        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings can change. A
-        broker of Apache writes the change to its file, and ignores unknown names.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-            changes: The new value of each setting; True and False as `true` and `false`.
-
-        Raises:
-            RefusedError: A name is unknown, a value is invalid, or a setting cannot change while the broker runs.
-                Nothing was changed.
-
-        Examples:
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin:
-            ...     address = admin.brokers()[0].addresses[0]
-            ...     admin.update_broker_config(address, {"autoCreateTopicEnable": True})
-            ...     admin.broker_config(address)["autoCreateTopicEnable"]
-            'true'
-        """
-        await self._ask(self._native_admin().update_broker_config, address, settings_text(changes))
+        return BrokerHealth(ready, figures.get("alive", True) is True, tuple(problems))
 
     async def ha_status(self, address: str) -> HaStatus:
         """Slaves of one broker and their replication progress.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
 
         Raises:
             RefusedError: The broker does not support the request, as Apache's before 5.0.
@@ -653,7 +624,7 @@ class AdminCalls(DrainCalls):
         s, or `api_timeout` if that is longer.
 
         Args:
-            address: `host:port` of the slave.
+            address: `host:port` of the slave, or the name of its broker if it is the only slave.
             sync: Whether sends to the new master wait for slaves (SYNC_MASTER).
             force: Whether to skip the checks that no master of its name answers and that no other slave has more of the
                 log. Two masters write diverging logs.
@@ -675,7 +646,7 @@ class AdminCalls(DrainCalls):
         `promote`.
 
         Args:
-            address: `host:port` of the master.
+            address: Name or `host:port` of the master.
             broker_id: Broker id as a slave, from 1; default: the smallest free id.
             force: Whether to skip the wait for a slave. Messages that no slave has cannot be read while this broker is
                 not a master.

@@ -62,7 +62,7 @@ def delays_ms(levels: str) -> list[int]:
     return [int(number) * UNITS_MS[unit] for number, unit in LEVEL.findall(levels)]
 
 
-def rate_of(figure: str | None) -> float | None:
+def rate_of(figure: str | float | None) -> float | None:
     """Reads the first number of a figure. Brokers report three rates: over 10 s, 1 min and 10 min.
 
     Examples:
@@ -70,13 +70,13 @@ def rate_of(figure: str | None) -> float | None:
         (12.5, None, None, None, None)
     """
     try:
-        rate = float((figure or "").split()[0])
+        rate = float(str("" if figure is None else figure).split()[0])
     except (IndexError, ValueError):
         return None
     return rate if math.isfinite(rate) else None
 
 
-def count_of(figure: str | None) -> int | None:
+def count_of(figure: str | float | None) -> int | None:
     """Reads a count.
 
     Examples:
@@ -84,7 +84,7 @@ def count_of(figure: str | None) -> int | None:
         (12, None, None)
     """
     try:
-        return int(figure or "")
+        return int("" if figure is None else figure)
     except ValueError:
         return None
 
@@ -163,7 +163,7 @@ class StatusCalls(DeadLetterCalls):
         """Progress of a group."""
 
     @abstractmethod
-    async def broker_figures(self, address: str) -> dict[str, str]:
+    async def broker_figures(self, address: str) -> dict[str, str | float]:
         """Figures of one broker."""
 
     @abstractmethod

@@ -18,6 +18,7 @@ from rocketpy.cli import (
     doctor,
     group,
     ha,
+    live_config,
     message,
     message_resend,
     offset,
@@ -99,7 +100,7 @@ def parameter(flag: Flag) -> inspect.Parameter:
     if flag.is_argument:
         info: Any = typer.Argument(metavar=flag.metavar, help=text)
     else:
-        info = typer.Option(flag.name, metavar=flag.metavar, help=text)
+        info = typer.Option(*flag.names, metavar=flag.metavar, help=text)
     return inspect.Parameter(
         flag.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
@@ -177,7 +178,8 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
         ("export", store_tools.export_messages), ("import", store_tools.import_messages),
         ("retention", store_retention.retention),
     ),
-    ("config", "Configuration keys of the server.", TOOLS): (
+    ("config", "Configuration keys of running servers and of files.", TOOLS): (
+        ("list", live_config.list_keys), ("set", live_config.set_keys), ("unset", live_config.unset_keys),
         ("show", config.show), ("explain", config.explain), ("diff", config.diff)
     ),
     ("bench", "Measure client and server on this machine.", TOOLS): (

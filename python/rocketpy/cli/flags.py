@@ -14,6 +14,12 @@ class Flag(NamedTuple):
     default: str | int | None = None
     required: bool = False
     repeated: bool = False
+    short: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names on the command line."""
+        return (self.name,) if self.short is None else (self.name, self.short)
 
     @property
     def key(self) -> str:
@@ -33,9 +39,11 @@ class Command(NamedTuple):
     flags: tuple[Flag, ...]
 
 
-FOLDER = Flag("DIR", Path, "DIR", "Folder of the store; created if missing.", required=True)
+FOLDER = Flag(
+    "DIR", Path, "DIR", "Folder of the store; created if missing. Default: `storePathRootDir` of the configuration."
+)
 HOST = Flag("--host", str, "HOST", "Address to listen on; 0.0.0.0 for all.", default="127.0.0.1")
-CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.")
+CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.", short="-c")
 SETTING = Flag(
     "--set", str, "KEY=VALUE", "Any key of Apache's or RocketPy's configuration; may be repeated.", repeated=True
 )
@@ -79,6 +87,7 @@ COMMANDS = {
                 str,
                 "HOST:PORT[,HOST:PORT]",
                 "Name servers to register at. Default: NAMESRV_ADDR, then the configuration.",
+                short="-n",
             ),
             HOST,
             BROKER_PORT,

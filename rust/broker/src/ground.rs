@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, memory_limit, now_ms};
 use rocketpy_model::{TopicConfig, perm};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
+use rocketpy_protocol::settings::ConfigChange;
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
@@ -28,6 +29,14 @@ const ROUTE_SPREADS_WITHIN: Duration = Duration::from_secs(60);
 const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
 const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
+
+/// Configuration before and after a change, and a note for the operator.
+#[derive(Debug)]
+pub(crate) struct ConfigChanged {
+    pub(crate) before: Arc<BrokerConfig>,
+    pub(crate) after: Arc<BrokerConfig>,
+    pub(crate) note: Option<String>,
+}
 
 /// Configuration, store, topics, groups, role and counters of a broker.
 #[derive(Debug)]
@@ -140,18 +149,28 @@ impl<D: Disk> Ground<D> {
         self.config.load()
     }
 
-    /// Takes the changes of a text of `key=value` lines, all or none; the configuration of before and the new one.
+    /// Makes and saves a change of live values, all of it or none. A dry run only checks it. Blocks until the values are on disk.
     ///
     /// # Errors
-    /// A key may not change while the broker runs, or its value is none of its values.
-    pub(crate) fn change_config(&self, text: &str) -> Result<[Arc<BrokerConfig>; 2], Refusal> {
+    /// A key cannot change while the broker runs, its value is invalid, or the live values cannot be saved.
+    pub(crate) fn change_config(&self, change: &ConfigChange) -> Result<ConfigChanged, Refusal> {
         let mut writable_until = self.writable_until.lock();
         let before = self.config.load_full();
-        let after = Arc::new(before.text.changed(&before, text)?);
+        let after = Arc::new(before.text.changed(&before, change)?);
         let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
         assert_eq!(identity(&before), identity(&after), "a broker keeps its name and id while it runs");
         assert_eq!(before.store.root, after.store.root, "a broker keeps its store while it runs");
+        if change.is_dry_run {
+            return Ok(ConfigChanged { before: before.clone(), after: before, note: None });
+        }
         self.store.set_retention(after.store.retention.clone())?;
+        let note = match before.text.keep(change) {
+            Ok(note) => note,
+            Err(error) => {
+                self.store.set_retention(before.store.retention.clone())?;
+                return Err(error.into());
+            }
+        };
         let is_writable = [&before, &after].map(|config| config.broker_permission & perm::WRITE != 0);
         match is_writable {
             [true, false] => *writable_until = Some(self.store.monotonic() + ROUTE_SPREADS_WITHIN),
@@ -159,7 +178,7 @@ impl<D: Disk> Ground<D> {
             [false, false] => {}
         }
         self.config.store(after.clone());
-        Ok([before, after])
+        Ok(ConfigChanged { before, after, note })
     }
 
     /// Sets what clients may do here, until the next start and at once; returns what they might before.

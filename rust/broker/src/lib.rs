@@ -62,7 +62,7 @@ mod transaction;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, SettingError, TopicRules};
+pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, TopicRules};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::{BrokerError, DivergedMaster};
@@ -73,6 +73,9 @@ pub use ha::{Refused, SteppedLink, SteppedReplica};
 pub use health::FailedCheck;
 pub use metrics::{Declared, Group, Kind, MetricsConfig, Unit, metrics_table};
 pub use process::route::requests;
+pub use rocketpy_protocol::settings::{
+    ConfigChange, ConfigData, ConfigEntries, ConfigEntry, SettingError, TakesEffect,
+};
 pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,

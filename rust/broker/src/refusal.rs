@@ -12,10 +12,10 @@ use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
 use rocketpy_protocol::properties_text::{MAX_BYTES, MAX_SENT_BYTES, RESERVED_BYTES};
+use rocketpy_protocol::settings::{ChangeError, SettingError};
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
-use crate::SettingError;
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -313,7 +313,6 @@ impl Refusal {
             | Self::QueueId { .. }
             | Self::ClientIdControl { .. }
             | Self::NotText
-            | Self::Setting(SettingError::Value(_))
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,
@@ -335,6 +334,7 @@ impl Refusal {
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
             Self::OfBatch { refusal, .. } => refusal.code(),
+            Self::Setting(error) => error.code(),
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }
@@ -392,7 +392,6 @@ impl Refusal {
                 | Self::BroadcastDisabled { .. }
                 | Self::BrokerGroup { .. }
                 | Self::BrokerTopic { .. }
-                | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
                 | Self::RoleNotProved { .. }
         )
@@ -498,5 +497,14 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::DispatchBehind { .. }
         | AppendError::TooManyWait => response::SYSTEM_BUSY,
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NotText => Self::NotText,
+            ChangeError::Header(error) => Self::Header(error),
+        }
     }
 }

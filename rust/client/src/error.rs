@@ -188,6 +188,12 @@ client_errors! {
         .code(CODE_BROKER_NOT_EXIST)
         .retry()
         .hint("check its name: `rocketpy cluster list` shows the brokers that are registered");
+    /// A broker name stands for several slaves, and one of them is to be changed.
+    #[error("broker {broker_name} has several slaves: {addresses}")]
+    SeveralSlaves { broker_name: String, addresses: String } => of(InvalidArgument).hint("name one by its address");
+    /// The server keeps no live values, as Apache's.
+    #[error("server keeps no live values, as Apache's servers: {address}")]
+    NoLiveValues { address: String } => of(NotSupported).hint("set the key without options: Apache's servers write it into their file");
     /// The name server knows no broker at all.
     #[error("no broker is registered at the name server: {name_server}")]
     NoBrokers { name_server: String } => of(BrokerNotFound)

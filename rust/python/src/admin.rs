@@ -15,6 +15,7 @@ use rocketpy_protocol::body::ConsumeResult;
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::settings::ConfigChange;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
@@ -349,6 +350,27 @@ impl PyAdmin {
     ) -> Answer<'py> {
         let changed = |admin: Admin| async move { admin.update_broker_config(&address, &changes).await };
         self.answer(py, changed, |py, ()| Ok(py.None()))
+    }
+
+    /// Keys with their layers.
+    fn config<'py>(&self, py: Python<'py>, server: String) -> Answer<'py> {
+        let config = |admin: Admin| async move { admin.config(&server).await };
+        self.answer(py, config, |py, entries| list(py, entries.keys.into_iter().map(rows::ConfigValue::from)))
+    }
+
+    /// Changes live values; a note, or None.
+    fn change_config<'py>(
+        &self,
+        py: Python<'py>,
+        server: String,
+        changes: BTreeMap<String, String>,
+        unset: Vec<String>,
+        at_restart: bool,
+        dry_run: bool,
+    ) -> Answer<'py> {
+        let change = ConfigChange { unset, at_restart, is_dry_run: dry_run, ..ConfigChange::default() };
+        let changed = |admin: Admin| async move { admin.change_config(&server, &changes, change).await };
+        self.answer(py, changed, |py, note| note.into_py_any(py))
     }
 
     /// The first messages of a part of a queue, and where the rest begins; at the end None and `end`.

@@ -80,7 +80,7 @@ mod extension {
     #[pymodule_export]
     use crate::completion::SendOutcome;
     #[pymodule_export]
-    use crate::config::{config_key_name, config_keys, config_unused_keys};
+    use crate::config::{config_key_name, config_keys, config_unset, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]

@@ -29,6 +29,7 @@ fn module_of(class: &str) -> &'static str {
         | "MemberQueue"
         | "MissingBroker"
         | "TopicTotals" => "rocketpy.admin.answers",
+        "ConfigValue" => "rocketpy.admin.live_config",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"

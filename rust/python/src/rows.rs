@@ -8,6 +8,7 @@ use rocketpy_client::{
 };
 use rocketpy_model::{Permission, QueueOffset};
 use rocketpy_protocol::body::HaRuntimeInfo;
+use rocketpy_protocol::settings::{ConfigData, ConfigEntry, TakesEffect};
 use rocketpy_store::reader::TopicSummary;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -246,6 +247,36 @@ impl From<BrokerDescription> for BrokerInfo {
     fn from(broker: BrokerDescription) -> Self {
         let BrokerDescription { broker_name, cluster, addresses } = broker;
         Self { broker_name, cluster, addresses }
+    }
+}
+
+/// A key of a running server.
+#[derive(Serialize)]
+pub(crate) struct ConfigValue {
+    key: String,
+    value: Option<ConfigData>,
+    default: Option<ConfigData>,
+    origin: String,
+    source: Option<String>,
+    live_value: Option<String>,
+    can_set: bool,
+    needs_restart: bool,
+    is_used: bool,
+}
+
+impl From<ConfigEntry> for ConfigValue {
+    fn from(entry: ConfigEntry) -> Self {
+        Self {
+            key: entry.key,
+            value: entry.value,
+            default: entry.default_value,
+            origin: entry.origin,
+            source: entry.source,
+            live_value: entry.live,
+            can_set: entry.takes_effect != TakesEffect::Never,
+            needs_restart: entry.takes_effect != TakesEffect::AtOnce,
+            is_used: entry.is_used,
+        }
     }
 }
 

@@ -146,7 +146,7 @@ request_table! {
     // The broker itself.
     GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
-    GET_BROKER_CONFIG => answers(|Call { desk, .. }| state::config(&desk.ground, &desk.endpoints));
+    GET_BROKER_CONFIG => answers(state::config);
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
     GET_BROKER_RUNTIME_INFO => surveys(state::runtime_info);
     DELETE_EXPIRED_COMMITLOG => answers(|call| {

@@ -3,7 +3,6 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.4.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use rocketpy_ha::{Epoch, Epochs};
@@ -15,12 +14,14 @@ use rocketpy_protocol::header::{
     ChangeBrokerRoleHeader, CopyLogHeader, ExchangeHaInfoHeader, GetBrokerConfigResponseHeader, Header,
 };
 use rocketpy_protocol::json;
+use rocketpy_protocol::settings::{self, ConfigChange, ConfigEntries};
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Store;
 use tracing::info;
 
 use super::runtime_info;
 use crate::advertised::Advertised;
+use crate::blocking::aside;
 use crate::call::{
     Answer, Call, answer_from_header, answer_later, response as respond, success_json, success_with,
 };
@@ -39,9 +40,9 @@ use crate::{Endpoint, health};
 /// Maximum time for a copy of the master's tables that the master asks for. It waits no longer itself, unless its `slaveTimeout` is longer.
 const COPY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// GET_BROKER_CONFIG: Java properties text.
-pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
-    let mut text = String::new();
+/// GET_BROKER_CONFIG: Java properties text, or JSON with the layer of each value.
+pub(super) fn config(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let (ground, endpoints): (&Ground, &Endpoints) = (&desk.ground, &desk.endpoints);
     let config = ground.config();
     let Advertised { host, port, .. } = &endpoints.advertised;
     let endpoint = Endpoint {
@@ -50,31 +51,38 @@ pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
         advertised_host: host,
         broker_id: ground.role().get().broker_id(),
     };
-    for (key, value) in config.text.lines(&config, &endpoint) {
-        // Writing to a text does not fail.
-        let _ = writeln!(text, "{key}={value}");
-    }
+    let body = if ConfigEntries::are_asked_for(request)? {
+        config.text.entries(&config, &endpoint).to_body()
+    } else {
+        settings::lines(config.text.lines(&config, &endpoint)).into_bytes()
+    };
     let version = String::from_utf8_lossy(&json::to_vec(&ground.topics().version())).into_owned();
     let command = respond(response::SUCCESS)
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
-        .with_body(text.into_bytes());
+        .with_body(body);
     Ok(command.into())
 }
 
-/// UPDATE_BROKER_CONFIG: Java properties text. A change holds until the next start.
+/// UPDATE_BROKER_CONFIG: Java properties text. The changed values are live values, which later starts use too.
 pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply: Reply) {
-    let text = std::str::from_utf8(&request.body).map_err(|_| Refusal::NotText);
-    let template = match text.and_then(|text| administer::change_config(&desk.ground, &desk.intake, text)) {
-        Ok(template) => template,
-        Err(refusal) => return reply.send(refusal.response()),
+    let change = match ConfigChange::read(request) {
+        Ok(change) => change,
+        Err(error) => return reply.send(Refusal::from(error).response()),
     };
-    info!(peer = %connection.peer(), "configuration changed; the change ends with the next start");
-    let owner = desk.clone();
+    let (peer, owner) = (connection.peer(), desk.clone());
     answer_later(desk.ground.tasks(), reply, async move {
+        let (changed_in, is_dry_run) = (owner.clone(), change.is_dry_run);
+        let change = move || administer::change_config(&changed_in.ground, &changed_in.intake, &change);
+        let (note, template) = aside(change).await?;
+        if !is_dry_run {
+            info!(%peer, "live configuration changed");
+        }
         if let Some(template) = template {
             administer::store_template(&owner.ground, &owner.intake, template).await?;
         }
-        Ok(Response::success())
+        let mut response = Response::success();
+        response.command.remark = note;
+        Ok(response)
     });
 }
 

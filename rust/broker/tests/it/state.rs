@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use rocketpy_broker::{BrokerConfig, ConfigText, Endpoint, SettingError};
+use rocketpy_broker::{BrokerConfig, ConfigChange, ConfigText, Endpoint, SettingError};
 use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::{Command, json};
@@ -65,9 +65,9 @@ impl ConfigText for TwoKeys {
         ]
     }
 
-    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError> {
-        let Some(value) = text.strip_prefix("maxMessageSize=") else {
-            return Err(SettingError::Fixed(text.to_owned()));
+    fn changed(&self, config: &BrokerConfig, change: &ConfigChange) -> Result<BrokerConfig, SettingError> {
+        let Some(value) = change.text.strip_prefix("maxMessageSize=") else {
+            return Err(SettingError::Fixed(change.text.clone()));
         };
         let max_message_size = value.parse().map_err(|_| SettingError::Value(value.to_owned()))?;
         Ok(BrokerConfig { max_message_size, ..config.clone() })

@@ -1,12 +1,13 @@
 //! Topics, groups, offsets and clusters.
 
-mod broker_config;
+mod config;
 mod figures;
 mod gather;
 mod group;
 mod lag;
 mod member;
 mod message;
+mod place;
 mod progress;
 mod requests;
 mod running;
@@ -36,8 +37,7 @@ pub use self::types::{
 pub use self::upkeep::{GroupAtBroker, UnusedOffsets};
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
-use crate::error::{CONFIGURATION_CHANGE, ClientError};
-use crate::names::is_address;
+use crate::error::ClientError;
 use crate::wire::WantedRole;
 use crate::{damage, outcome, wire};
 
@@ -89,37 +89,8 @@ impl Admin {
     /// Those of reaching the broker.
     #[doc(alias = "fetchBrokerRuntimeStats")]
     pub async fn broker_figures(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        self.check_call(address)?;
+        let address = &self.address_of(address, false).await?;
         self.client.api().figures_at(address).await
-    }
-
-    /// The settings of the broker at an address, by Apache's names, as text.
-    ///
-    /// # Errors
-    /// Those of reaching the broker.
-    #[doc(alias = "getBrokerConfig")]
-    pub async fn broker_config(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        self.check_call(address)?;
-        let answer = self.client.api().call_ok(address, "configuration query", wire::broker_config()).await?;
-        Ok(broker_config::pairs(&String::from_utf8_lossy(&answer.body)))
-    }
-
-    /// Changes settings of the broker at an address while it runs.
-    ///
-    /// RocketPy's brokers keep a change until the next start, and refuse all of them where one is unknown or may not change. Apache's
-    /// write them to their file, and pass over what they do not know.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`]; those of reaching the broker. A change may be made again.
-    #[doc(alias = "updateBrokerConfig")]
-    pub async fn update_broker_config(
-        &self,
-        address: &str,
-        changes: &BTreeMap<String, String>,
-    ) -> Result<(), ClientError> {
-        self.check_call(address)?;
-        let request = wire::update_broker_config(broker_config::text(changes));
-        self.client.api().call_ok(address, CONFIGURATION_CHANGE, request).await.map(drop)
     }
 
     /// The first messages of a part of a queue, and where the rest begins; `None` for an empty part.
@@ -145,7 +116,7 @@ impl Admin {
     #[doc(alias = "getBrokerHAStatus")]
     pub async fn ha_status(&self, address: &str) -> Result<HaRuntimeInfo, ClientError> {
         const OPERATION: &str = "replication query";
-        self.check_call(address)?;
+        let address = &self.address_of(address, false).await?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::ha_status()).await?;
         wire::json(OPERATION, address, &answer.body)
     }
@@ -164,7 +135,7 @@ impl Admin {
         token: Option<&str>,
     ) -> Result<(), ClientError> {
         const OPERATION: &str = "role change";
-        self.check_call(address)?;
+        let address = &self.address_of(address, wanted.role != "SLAVE").await?;
         let (mut asked, api) = (wire::change_role(wanted), self.client.api());
         if let Some(token) = token {
             let status = api.call_ok(address, OPERATION, wire::ha_status()).await?;
@@ -172,15 +143,6 @@ impl Admin {
         }
         let api = api.with_timeout(api.timeout().max(ROLE_CHANGE_TIMEOUT));
         api.call_ok(address, OPERATION, asked).await.map(drop)
-    }
-
-    /// Refuses what is no address of a broker.
-    fn check_call(&self, address: &str) -> Result<(), ClientError> {
-        self.client.check()?;
-        if is_address(address) {
-            return Ok(());
-        }
-        Err(ClientError::InvalidAddress { address: address.to_owned() })
     }
 
     /// The masters of a cluster, or of all: at least one.

@@ -148,7 +148,7 @@ impl Admin {
     #[doc(alias = "examineTopicConfig")]
     pub async fn topic_config(&self, address: &str, topic: &str) -> Result<Option<TopicConfig>, ClientError> {
         const OPERATION: &str = "topic configuration query";
-        self.check_call(address)?;
+        let address = &self.address_of(address, false).await?;
         let api = self.client.api();
         let answer = api.call(address, OPERATION, wire::topic_config(topic), api.timeout()).await?;
         if answer.code == response::TOPIC_NOT_EXIST {
@@ -253,7 +253,7 @@ impl Admin {
         operation: &'static str,
         request: Command,
     ) -> Result<Command, ClientError> {
-        self.check_call(address)?;
+        let address = &self.address_of(address, false).await?;
         self.client.api().call_ok(address, operation, request).await
     }
 }

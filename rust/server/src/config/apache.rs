@@ -107,6 +107,54 @@ pub(super) const OLD_SPELLINGS: &[(&str, &str)] = &[
 /// Keys of guides that no version of Apache's since 3.2.6 has, and that mean nothing here.
 pub(super) const KEYS_OF_GUIDES: &[&str] = &["checkTransactionMessageEnable"];
 
+/// Keys of Apache's name server (`NamesrvConfig`).
+pub(super) const NAME_SERVER_KEYS: &[&str] = &[
+    "clientRequestThreadPoolNums",
+    "clientRequestThreadPoolQueueCapacity",
+    "clusterTest",
+    "configBlackList",
+    "configStorePath",
+    "defaultThreadPoolNums",
+    "defaultThreadPoolQueueCapacity",
+    "deleteTopicWithBrokerRegistration",
+    "enableAllTopicList",
+    "enableControllerInNamesrv",
+    "enableTopicList",
+    "kvConfigPath",
+    "needWaitForService",
+    "notifyMinBrokerIdChanged",
+    "orderMessageEnable",
+    "productEnvName",
+    "returnOrderTopicConfigToBroker",
+    "rocketmqHome",
+    "scanNotActiveBrokerInterval",
+    "supportActingMaster",
+    "unRegisterBrokerQueueCapacity",
+    "waitSecondsForService",
+];
+
+/// Keys of the ports of Apache's servers (`NettyServerConfig`).
+pub(super) const REMOTING_KEYS: &[&str] = &[
+    "bindAddress",
+    "enableShutdownGracefully",
+    "listenPort",
+    "serverAsyncSemaphoreValue",
+    "serverCallbackExecutorThreads",
+    "serverChannelMaxIdleTimeSeconds",
+    "serverNettyWorkerGroupEnable",
+    "serverOnewaySemaphoreValue",
+    "serverPooledByteBufAllocatorEnable",
+    "serverSelectorThreads",
+    "serverSocketBacklog",
+    "serverSocketRcvBufSize",
+    "serverSocketSndBufSize",
+    "serverWorkerThreads",
+    "shutdownWaitTimeSeconds",
+    "useEpollNativeSelector",
+    "writeBufferHighWaterMark",
+    "writeBufferLowWaterMark",
+];
+
 /// Apache's keys with type, default and versions: a header, then a line for each key, with tabs between the columns.
 ///
 /// `tools/apache-keys/collect.py` makes it.

@@ -10,6 +10,7 @@ mod failed_disk;
 mod full_disk;
 mod groups_after_kill;
 mod kv_config;
+mod live_values;
 mod lost_tables;
 mod metrics;
 mod network;
