@@ -145,7 +145,7 @@ impl Admin {
             let mut holders = BTreeSet::new();
             for topic in &topics {
                 let route = self.client.api().fetch_route(topic).await?;
-                holders.extend(route.iter().flat_map(|route| places_in(route)).map(|place| place.address));
+                holders.extend(route.iter().flat_map(places_in).map(|place| place.address));
             }
             places.retain(|place| holders.contains(&place.address));
         }
