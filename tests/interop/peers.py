@@ -316,8 +316,13 @@ def stop(process: subprocess.Popen) -> list[dict]:
 
 def mqadmin(java: Java, _home: Path, address: str, *command: str) -> str:
     """Runs Apache's tools with a name server; returns what they print."""
+    return administer(java, address, *command)[0]
+
+
+def administer(java: Java, address: str, *command: str) -> tuple[str, str]:
+    """As `mqadmin`; returns what the tool prints, and what it writes to standard error."""
     [line] = finish(java.begin("mqadmin", address, *command))
-    return line["printed"]
+    return line["printed"], line["errors"]
 
 
 def set_up_java() -> Java:

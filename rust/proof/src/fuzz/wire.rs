@@ -152,6 +152,8 @@ pub(super) fn json(bytes: &[u8]) {
         ProducerConnection,
         SubscriptionGroupWrapper,
         SubscriptionGroupList,
+        QueryConsumeQueueResponseBody,
+        ColdDataFlowCtrInfo,
         ConsumerOffsetSerializeWrapper,
         HeartbeatData,
         CheckClientRequestBody,
