@@ -135,7 +135,7 @@ class Drivers:
     def __init__(self, java: Java) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="rocketpy-java-"))
         self.log = self.home / "drivers.log"
-        options = (f"-Drocketmq.home.dir={self.home}",)
+        options = (f"-Drocketmq.home.dir={self.home}", f"-Djava.io.tmpdir={self.home}")
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 java.command("Drivers", self.home, options=options),
@@ -144,6 +144,7 @@ class Drivers:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
+                cwd=self.home,  # mqadmin leaves files there
             )
         self._lock = threading.Lock()
         self._scenarios: dict[int, Scenario] = {}

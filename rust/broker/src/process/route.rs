@@ -71,6 +71,8 @@ const fn refused(why: &'static str) -> Route {
     Route::Refused { why }
 }
 
+pub(super) const NO_POP: &str = "POP consumption is not supported, use a push, pull or lite pull consumer";
+
 /// The reason of a refusal that will end.
 const NOT_YET: &str = "this broker does not have that function yet";
 
@@ -178,6 +180,9 @@ request_table! {
     GET_COLD_DATA_FLOW_CTR_INFO => answers(tuning::cold_reads);
     SET_COMMITLOG_READ_MODE => answers(tuning::set_read_mode);
     SWITCH_TIMER_ENGINE => answers(tuning::switch_timers);
+    SET_MESSAGE_REQUEST_MODE => answers(tuning::set_request_mode);
+    // There are no records of messages that were popped, so none has to go back.
+    POP_ROLLBACK => answers(|_| Ok(Response::success()));
     RESET_MASTER_FLUSH_OFFSET => answers(tuning::reset_master_flushed);
 
     // What is not there.
@@ -216,15 +221,13 @@ request_table! {
     | AUTH_GET_ACL
     | AUTH_LIST_ACL => refused("users and policies are not supported, restrict access to the ports of this broker");
     QUERY_ASSIGNMENT
-    | SET_MESSAGE_REQUEST_MODE
     | POP_MESSAGE
     | ACK_MESSAGE
     | PEEK_MESSAGE
     | CHANGE_MESSAGE_INVISIBLETIME
     | NOTIFICATION
     | POLLING_INFO
-    | POP_ROLLBACK
-    | BATCH_ACK_MESSAGE => refused("POP consumption is not supported, use a push, pull or lite pull consumer");
+    | BATCH_ACK_MESSAGE => refused(NO_POP);
     POP_LITE_MESSAGE
     | LITE_SUBSCRIPTION_CTL
     | ACK_LITE_MESSAGE

@@ -3,12 +3,14 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.4.
 
+use rocketpy_protocol::body::SetMessageRequestModeRequestBody;
 use rocketpy_protocol::header::{Header, ResetMasterFlushOffsetHeader};
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
+use super::route::NO_POP;
 use crate::blocking::on_disk;
-use crate::call::{Answer, Call, answer_later, success_json};
+use crate::call::{Answer, Call, answer_later, body, success_json};
 use crate::refusal::Refusal;
 
 /// The field of SET_COMMITLOG_READ_MODE.
@@ -74,6 +76,23 @@ pub(super) fn reset_master_flushed(Call { desk, request, .. }: Call<'_>) -> Answ
     let header = ResetMasterFlushOffsetHeader::read(&request.ext)?;
     desk.role_changes.replication().set_master_flushed(header.master_flush_offset);
     Ok(Response::success())
+}
+
+/// SET_MESSAGE_REQUEST_MODE. Groups pull here: that mode changes nothing, and POP is not supported.
+pub(super) fn set_request_mode(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let wanted: SetMessageRequestModeRequestBody = body(request)?;
+    let SetMessageRequestModeRequestBody { topic, consumer_group: group, mode, .. } = wanted;
+    if desk.ground.topics().get(&topic).is_none() {
+        return Err(Refusal::NoTopic { topic });
+    }
+    if desk.ground.groups().get(&group).is_none() {
+        return Err(Refusal::NoGroup { group });
+    }
+    match mode.as_str() {
+        "PULL" => Ok(Response::success()),
+        "POP" => Err(Refusal::NotThereYet { code: request.code, why: NO_POP }),
+        _ => Err(Refusal::Value { field: "mode", wanted: "PULL", value: mode }),
+    }
 }
 
 fn success(remark: &str) -> Response {

@@ -2,7 +2,8 @@
 
 use rocketpy_model::{GroupConfig, TopicConfig};
 use rocketpy_protocol::body::{
-    ColdDataFlowCtrInfo, CreateTopicListRequestBody, QueryConsumeQueueResponseBody, SubscriptionGroupList,
+    ColdDataFlowCtrInfo, CreateTopicListRequestBody, QueryConsumeQueueResponseBody,
+    SetMessageRequestModeRequestBody, SubscriptionGroupList,
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -180,4 +181,29 @@ async fn modes_and_engines_that_are_not_there_are_refused() {
         let answer = fixture.call(Command::bare_request(code)).await;
         assert!(answer.code == 3 && answer.remark.as_ref().unwrap().contains(says), "{answer:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_pull_and_do_not_pop() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    assert_eq!(put_groups(&fixture, &[GroupConfig::new("readers")]).await.code, 0);
+    for (topic, group, mode, code) in [
+        ("orders", "readers", "PULL", 0),
+        ("orders", "readers", "POP", 3),
+        ("orders", "readers", "PUSH", 29),
+        ("unknown", "readers", "PULL", 17),
+        ("orders", "unknown", "PULL", 26),
+    ] {
+        let body = SetMessageRequestModeRequestBody {
+            topic: topic.to_owned(),
+            consumer_group: group.to_owned(),
+            mode: mode.to_owned(),
+            pop_share_queue_num: 0,
+        };
+        let request = Command::bare_request(request::SET_MESSAGE_REQUEST_MODE);
+        let answer = fixture.call(request.with_body(json::to_vec(&body))).await;
+        assert_eq!(answer.code, code, "{topic} {group} {mode}: {:?}", answer.remark);
+    }
+    assert_eq!(fixture.call(Command::bare_request(request::POP_ROLLBACK)).await.code, 0);
 }

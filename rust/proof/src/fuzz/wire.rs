@@ -154,6 +154,7 @@ pub(super) fn json(bytes: &[u8]) {
         SubscriptionGroupList,
         QueryConsumeQueueResponseBody,
         ColdDataFlowCtrInfo,
+        SetMessageRequestModeRequestBody,
         ConsumerOffsetSerializeWrapper,
         HeartbeatData,
         CheckClientRequestBody,

@@ -108,6 +108,20 @@ pub struct HaConnectionInfo {
     pub lag_ms: Option<i64>,
 }
 
+/// How a group takes the messages of a topic (code 401).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SetMessageRequestModeRequestBody {
+    /// The group.
+    pub consumer_group: String,
+    /// `PULL` or `POP`.
+    pub mode: String,
+    /// Queues that members of a group share which pops.
+    pub pop_share_queue_num: i32,
+    /// The topic.
+    pub topic: String,
+}
+
 /// How groups take messages, by topic and group (answer of code 402). Without an entry they pull.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
