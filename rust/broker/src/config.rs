@@ -82,6 +82,8 @@ pub struct Intervals {
     /// Time for which a slave does not follow a master that it left for a promotion, unless it finds another one. Default 30 s: longer than
     /// a promotion takes, and the registration after it.
     pub stay_away: Duration,
+    /// Time in which a group may read the bytes of its limit of cold reads. Default 5 s.
+    pub cold_reads: Duration,
 }
 
 impl Default for Intervals {
@@ -92,6 +94,7 @@ impl Default for Intervals {
             scan_held_pulls: seconds(5),
             expire_clients: seconds(10),
             stay_away: seconds(30),
+            cold_reads: seconds(5),
         }
     }
 }

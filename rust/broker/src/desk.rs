@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::advertised::Advertised;
+use crate::cold_read::ColdReads;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::ground::Ground;
@@ -58,6 +59,8 @@ pub(crate) struct Watched {
 pub(crate) struct Reads {
     /// Pulls of what is not in memory.
     pub(crate) cold_pulls: DiskReads,
+    /// What groups may take by these.
+    pub(crate) of_groups: Arc<ColdReads>,
     /// Requests that look a message or an offset up.
     pub(crate) look_ups: Arc<DiskReads>,
     /// Statistics, which read a record of each queue: nobody else waits for them.
@@ -104,6 +107,7 @@ impl Desk {
             pulls,
             reads: Reads {
                 cold_pulls: DiskReads::giving_way(),
+                of_groups: parts.cold_reads.clone(),
                 look_ups: look_ups.clone(),
                 surveys: DiskReads::new(),
             },

@@ -18,6 +18,7 @@ mod broker;
 mod call;
 mod challenge;
 mod clock_steps;
+mod cold_read;
 mod config;
 mod config_file;
 mod delay;

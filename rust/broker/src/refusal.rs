@@ -5,6 +5,7 @@ mod reason;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
@@ -35,6 +36,8 @@ pub(crate) enum Refusal {
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]
     Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("{kind} {name} is in the list twice; name it once")]
+    NamedTwice { kind: &'static str, name: String },
     #[error("topic attribute {attribute} rejected: {why}")]
     Attribute { attribute: String, why: &'static str },
     #[error("{field} must be {} to {}: {value}", .range.start(), .range.end())]
@@ -57,6 +60,8 @@ pub(crate) enum Refusal {
     TopicLeaving { topic: String },
     #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
     QueueId { topic: String, queue_id: i32, queues: u32 },
+    #[error("topic {topic} has no queue {queue_id} on this broker; GET_TOPIC_STATS_INFO lists its queues")]
+    NoQueue { topic: String, queue_id: i32 },
     #[error(
         "topic {topic} is not readable (perm {perm}); give it read permission with UPDATE_AND_CREATE_TOPIC"
     )]
@@ -183,6 +188,14 @@ pub(crate) enum Refusal {
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
     BrokerNotReadable { broker: String, permission: i32 },
+    #[error(
+        "This consumer group is reading cold data: {group} has read {limit_bytes} bytes from the disk in {} s, as many as it may \
+         (updateColdDataFlowCtrGroupConfig)",
+        .window.as_secs()
+    )]
+    ReadsCold { group: String, limit_bytes: u64, window: Duration },
+    #[error("READ_AHEAD_MODE 1 (random) is not supported: the kernel reads ahead in the log; set mode 0")]
+    RandomReads,
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
     #[error("held requests exceed {limit} (maxHeldPulls), or the share of one connection; try again later")]
@@ -308,6 +321,8 @@ impl Refusal {
             | Self::Body { .. }
             | Self::Name(_)
             | Self::Value { .. }
+            | Self::NamedTwice { .. }
+            | Self::RandomReads
             | Self::Attribute { .. }
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
@@ -363,6 +378,7 @@ impl Refusal {
             Self::TooManyHeld { .. }
                 | Self::HeldBytes { .. }
                 | Self::DiskReads { .. }
+                | Self::ReadsCold { .. }
                 | Self::Memory(_)
                 | Self::TooManyWait { .. }
                 | Self::TooManyForwarded { .. }

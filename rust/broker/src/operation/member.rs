@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::printable::{is_control, printable};
-use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
+use rocketpy_model::{GroupConfig, MessageQueue, name};
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription};
 use tracing::{debug, warn};
 
+use super::group::missing_retry_topic;
 use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
@@ -212,13 +213,8 @@ fn create_retry_topic(
     consumer: &ConsumerData,
     group: &GroupConfig,
 ) -> Result<Option<Created>, Refusal> {
-    let name = system::retry_topic(&group.name);
-    let queues = u32::try_from(group.retry_queues).unwrap_or(0);
-    if queues == 0 || ground.topics().contains(&name) || !ground.role().is_master() {
-        return Ok(None);
-    }
+    let Some(mut topic) = missing_retry_topic(ground, group) else { return Ok(None) };
     let subscribed = consumer.subscription_data_set.iter();
-    let mut topic = TopicConfig::new(name, queues);
     topic.order = subscribed.filter_map(|data| ground.topics().get(&data.topic)).any(|topic| topic.order);
     let changed = ground.topics().create(vec![topic])?;
     let retry_topic = Some(TopicChange { topics: changed.values });

@@ -18,6 +18,8 @@ use crate::role::OfMaster;
 
 /// The delay level of a first retry, where the consumer names none: 10 s.
 const FIRST_LEVEL: i32 = 3;
+/// Delay level of a dead letter, which Apache's broker writes too.
+const NO_DELAY: &str = "0";
 /// Why a message is dead: its group got it as often as it may.
 const RETRIES_EXHAUSTED: &str = "RETRIES_EXHAUSTED";
 /// Why a message is dead: the consumer asked for no retry.
@@ -157,7 +159,7 @@ fn again<'a>(
     if let Some(Death { reason, error }) = death {
         let dead = again
             .to(topic, 0)
-            .without_property(property::DELAY)
+            .with_property(property::DELAY, NO_DELAY)?
             .without_property(property::DLQ_ERROR)
             .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
             .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id)?

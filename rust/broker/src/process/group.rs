@@ -8,19 +8,24 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{ConsumeStats, GroupForbidden, GroupList, OffsetWrapper};
+use rocketpy_protocol::body::{
+    ConsumeStats, GroupForbidden, GroupList, OffsetWrapper, SubscriptionGroupList,
+};
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetAllSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader, Header,
-    QueryTopicConsumeByWhoRequestHeader, UpdateGroupForbiddenRequestHeader,
+    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, Header, QueryTopicConsumeByWhoRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 };
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Store;
 use tracing::info;
 
 use super::page::Page;
+use super::topic::left_to_master;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json, success_json_with};
+use crate::desk::Desk;
 use crate::ground::Ground;
 use crate::members::Members;
 use crate::metrics::Metric;
@@ -30,12 +35,19 @@ use crate::table::offset::OffsetTable;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    put_all(desk, body::<GroupConfig>(request).map(|group| vec![group]), reply);
+}
+
+/// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none.
+pub(super) fn put_list(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    put_all(desk, body::<SubscriptionGroupList>(request).map(|list| list.group_config_list), reply);
+}
+
+fn put_all(desk: &Arc<Desk>, wanted: Result<Vec<GroupConfig>, Refusal>, reply: Reply) {
     let begun = Instant::now();
-    let changed = body::<GroupConfig>(request).and_then(|wanted| {
-        let name = wanted.name.clone();
-        Ok((name, group::put(&desk.ground, wanted)?))
-    });
-    let (name, written) = match changed {
+    let changed = wanted
+        .and_then(|groups| group::put_all(&desk.ground, groups.clone()).map(|written| (groups, written)));
+    let (groups, written) = match changed {
         Ok(changed) => changed,
         Err(refusal) => {
             desk.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), false);
@@ -47,20 +59,26 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         let stored = on_disk(written).await;
         owner.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), stored.is_ok());
         stored?;
-        info!(group = name, "consumer group created or changed");
+        for GroupConfig { name, .. } in &groups {
+            info!(group = name, "consumer group created or changed");
+        }
+        group::make_retry_topics(&owner.ground, &owner.intake, &groups).await;
         owner.tables_at_slaves.have_change().await?;
         Ok(Response::success())
     });
 }
 
-/// DELETE_SUBSCRIPTIONGROUP.
+/// DELETE_SUBSCRIPTIONGROUP. At a slave see [`left_to_master`].
 pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext).map_err(Refusal::from);
     let wanted = header.and_then(|header| {
-        group::check_delete(&desk.ground, header.group_name)?;
+        group::check_delete(header.group_name)?;
         Ok((header.group_name.to_owned(), header.clean_offset.unwrap_or(false)))
     });
     let (group, clean_offset) = match wanted {
+        Ok((group, _)) if !desk.ground.role().is_master() => {
+            return reply.send(left_to_master("consumer group", &group));
+        }
         Ok(wanted) => wanted,
         Err(refusal) => return reply.send(refusal.response()),
     };
@@ -69,6 +87,13 @@ pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         group::delete(&owner.ground, &owner.members, &group, clean_offset).await?;
         Ok(Response::success())
     });
+}
+
+/// GET_SUBSCRIPTIONGROUP_CONFIG. A missing group is not made, as Apache's broker does.
+pub(super) fn get(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let header = GetSubscriptionGroupConfigRequestHeader::read(&request.ext)?;
+    let group = desk.ground.groups().get(header.group);
+    Ok(success_json(&*group.ok_or_else(|| Refusal::NoGroup { group: header.group.to_owned() })?))
 }
 
 /// UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, after a change of it if the request says so.

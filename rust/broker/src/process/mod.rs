@@ -24,6 +24,7 @@ mod send_reply;
 mod slow_disk_tests;
 mod state;
 mod topic;
+mod tuning;
 mod whole;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use rocketpy_store::{Fetch, StoreError};
 use super::held;
 use crate::blocking::on_disk;
 use crate::call::{self, Call, response as respond};
+use crate::cold_read::Reached;
 use crate::desk::Desk;
 use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Pulls, name_of};
 use crate::operation::which_broker::{Next, PullStatus};
@@ -25,6 +26,9 @@ use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
 use crate::table::offset::Readable;
 use crate::waiting::{self, header_bytes};
+
+/// Maximum wait of a pull of a group that has reached its limit of cold reads.
+const COLD_WAIT: Duration = Duration::from_secs(1);
 
 /// A pull that is to be held, the right to answer it, and for how long at most.
 type ToHold = (Pull, Reply, Duration);
@@ -172,10 +176,36 @@ fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) 
     match desk.pulls.read_in_memory(&pull).transpose() {
         Some(read) => finish(&desk.pulls, pull, reply, hold, read),
         None => {
-            read_aside(desk, pull, reply, hold);
+            read_cold(desk, pull, reply, hold);
             None
         }
     }
+}
+
+/// Reads from the disk, unless the group has reached its limit of cold reads. A push consumer is told so, and pulls again soon. Others would
+/// fail: they wait a second at most, and get one message.
+fn read_cold(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let Err(reached) = desk.reads.of_groups.check(&pull.group) else {
+        return read_aside(desk, pull, reply, hold);
+    };
+    if desk.members.clients().is_pushed_to(&pull.group) {
+        let Reached { limit_bytes, window, .. } = reached;
+        let refusal = Refusal::ReadsCold { group: pull.group.to_string(), limit_bytes, window };
+        return reply.send(refusal.response());
+    }
+    let memory = match waiting::reserve(&reply, pull.held_bytes()) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
+    pull.limits.max_messages = 1;
+    let owner = desk.clone();
+    desk.ground.tasks().spawn(async move {
+        tokio::time::sleep(reached.left.min(COLD_WAIT)).await;
+        drop(memory);
+        if reply.connection().is_open() {
+            read_aside(&owner, pull, reply, hold);
+        }
+    });
 }
 
 /// Reads from the disk on another thread than that of the connection, then answers.
@@ -185,6 +215,9 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
     let read = move || {
         pull.limits.copies = connection.has_room_for_copies();
         let read = reader.pulls.read(&pull);
+        if let Ok(fetch) = &read {
+            reader.reads.of_groups.note(&pull.group, fetch.size_bytes);
+        }
         (pull, read)
     };
     call::read_aside(

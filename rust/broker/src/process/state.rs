@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_protocol::body::{
-    EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
+    EpochInfo, HaClientRuntimeInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
 };
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{
@@ -28,7 +28,7 @@ use crate::call::{
 use crate::desk::Endpoints;
 use crate::figures::{Figures, Gauges};
 use crate::ground::Ground;
-use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, give_back};
+use crate::ha::{CHALLENGE, EPOCHS, Followed, NONCE, PROOF, STATUS, give_back};
 use crate::operation::administer::{self, ReplicationStatus, SlaveStatus};
 use crate::refusal::Refusal;
 use crate::role_change::{self, WantedRole};
@@ -124,7 +124,8 @@ pub(super) fn timer_checkpoint(timers: &Timers) -> Answer {
 pub(super) fn ha_status(Call { desk, request, .. }: Call<'_>) -> Answer {
     let of_asker = request.ext.get(EPOCHS).and_then(Epochs::from_json);
     let status = administer::replication_status(&desk.ground, &desk.peers, of_asker.as_ref());
-    let mut answer = success_json(&ha_body(status));
+    let followed = desk.role_changes.replication().followed();
+    let mut answer = success_json(&ha_body(status, followed));
     if let (Some(nonce), Some(past)) = (request.ext.get(NONCE), desk.peers.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
         proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
@@ -135,7 +136,17 @@ pub(super) fn ha_status(Call { desk, request, .. }: Call<'_>) -> Answer {
     Ok(answer)
 }
 
-fn ha_body(status: ReplicationStatus) -> HaRuntimeInfo {
+fn ha_body(status: ReplicationStatus, followed: Option<Followed>) -> HaRuntimeInfo {
+    let max_offset = status.end.to_wire();
+    let of_slave = |followed: Followed| HaClientRuntimeInfo {
+        is_activated: followed.is_active,
+        last_read_timestamp: followed.read_at_ms,
+        last_write_timestamp: followed.reported_at_ms,
+        master_addr: followed.master.unwrap_or_default(),
+        master_flush_offset: followed.master_flushed,
+        max_offset,
+        transferred_byte_in_second: followed.bytes_per_second as i64,
+    };
     let slave = |slave: SlaveStatus| HaConnectionInfo {
         addr: slave.address.to_string(),
         slave_ack_offset: slave.acknowledged.to_wire(),
@@ -158,6 +169,7 @@ fn ha_body(status: ReplicationStatus) -> HaRuntimeInfo {
         in_sync_slave_nums: status.near_slaves as i32,
         ha_connection_info: status.slaves.into_iter().map(slave).collect(),
         refused_slaves: status.refused_slaves,
+        ha_client_runtime_info: followed.map(of_slave),
         epochs: status.epochs.into_iter().map(epoch).collect(),
         not_followed: status.not_followed,
         gives_way: status.gives_way,

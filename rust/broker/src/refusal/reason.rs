@@ -14,6 +14,7 @@ impl Refusal {
             Self::Memory(_) => "PEER_MEMORY",
             Self::TooManyHeld { .. } | Self::HeldBytes { .. } => "HELD_PULLS",
             Self::DiskReads { .. } => "DISK_READS",
+            Self::ReadsCold { .. } => "COLD_READS",
             Self::BrokerNotWritable { .. } | Self::BrokerNotReadable { .. } => "BROKER_PERMISSION",
             Self::Slave { .. } => "SLAVE",
             _ => response::name_of(self.code()).unwrap_or("UNKNOWN"),

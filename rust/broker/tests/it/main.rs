@@ -2,6 +2,7 @@
 //!
 //! Name servers are not part of these tests; the server's tests have both.
 
+mod administration;
 mod confirmed_reads;
 mod created_again;
 mod delays;

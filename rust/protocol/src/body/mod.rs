@@ -5,6 +5,7 @@
 //! # Source
 //! docs/reference/protocol.md 2, docs/reference/store-format.md 1.4.
 
+mod cold_data;
 mod consume;
 mod group;
 mod heartbeat;
@@ -14,6 +15,7 @@ mod route;
 mod running;
 mod topic;
 
+pub use cold_data::*;
 pub use consume::*;
 pub use group::*;
 pub use heartbeat::*;

@@ -133,6 +133,19 @@ header! {
 }
 
 header! {
+    /// Asks for entries of a consume queue (code 321).
+    QueryConsumeQueueRequestHeader<'a> {
+        topic: &'a str = "topic",
+        queue_id: i32 = "queueId",
+        /// Queue offset of the first entry.
+        index: i64 = "index",
+        count: i32 = "count",
+        /// A group whose subscription is compared with the entries.
+        consumer_group: Option<&'a str> = "consumerGroup",
+    }
+}
+
+header! {
     /// Has a half message that was given up asked for again (code 323).
     ResumeCheckHalfMessageRequestHeader<'a> {
         topic: Option<&'a str> = "topic",

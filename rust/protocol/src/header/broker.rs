@@ -57,6 +57,13 @@ header! {
 }
 
 header! {
+    /// Has a slave forget how far the log of its master is flushed (code 908).
+    ResetMasterFlushOffsetHeader {
+        master_flush_offset: i64 = "masterFlushOffset",
+    }
+}
+
+header! {
     /// Where the slaves of a broker connect (code 906): what is asked and what is answered.
     ExchangeHaInfoHeader<'a> {
         /// `host:port` of the master's port for slaves.

@@ -69,7 +69,11 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "messageStorePlugIn", only: "", feature: "store plug-ins" },
     Fixed { name: "filterServerNums", only: "0", feature: "filter servers" },
     Fixed { name: "defaultMessageRequestMode", only: "PULL", feature: "POP consumption" },
-    Fixed { name: "coldDataFlowControlEnable", only: "false", feature: "flow control of cold reads" },
+    Fixed {
+        name: "coldDataFlowControlEnable",
+        only: "false",
+        feature: "limits of cold reads for groups without one of their own",
+    },
     Fixed { name: "clusterTest", only: "false", feature: "routes of a different environment" },
     Fixed { name: "enableTopicList", only: "true", feature: "hiding the list of topics" },
     Fixed { name: "enableAllTopicList", only: "true", feature: "hiding the list of topics" },
