@@ -9,7 +9,7 @@ use rocketpy_remoting::{Reply, Response};
 
 use super::{
     client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
-    send_reply, state, topic, whole,
+    send_reply, state, statistics, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
 
@@ -136,6 +136,8 @@ request_table! {
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
     UPDATE_AND_GET_GROUP_FORBIDDEN => Route::Replies(group::forbid);
     GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
+    GET_BROKER_CONSUME_STATS => surveys_once_dispatched(statistics::of_groups);
+    QUERY_CONSUME_TIME_SPAN => surveys_once_dispatched(statistics::time_spans);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
     QUERY_TOPICS_BY_CONSUMER => answers(whole::topics_of_group);
@@ -149,6 +151,7 @@ request_table! {
     GET_BROKER_CONFIG => answers(|Call { desk, .. }| state::config(&desk.ground, &desk.endpoints));
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
     GET_BROKER_RUNTIME_INFO => surveys(state::runtime_info);
+    VIEW_BROKER_STATS_DATA => answers(statistics::item);
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.desk.ground.store().delete_expired();
         Ok(Response::success())
@@ -180,10 +183,7 @@ request_table! {
     | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     | REGISTER_FILTER_SERVER
     | REGISTER_MESSAGE_FILTER_CLASS
-    | QUERY_CONSUME_TIME_SPAN
-    | VIEW_BROKER_STATS_DATA
     | CLEAN_UNUSED_TOPIC
-    | GET_BROKER_CONSUME_STATS
     | QUERY_CONSUME_QUEUE
     | GET_SUBSCRIPTIONGROUP_CONFIG
     | CHECK_ROCKSDB_CQ_WRITE_PROGRESS
