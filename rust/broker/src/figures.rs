@@ -69,6 +69,8 @@ const RATES: &[(Metric, &[Metric])] = &[
     (Metric::PullsFoundRate, &[Metric::PullsFound]),
     (Metric::PullsMissedRate, &[Metric::PullsMissed]),
     (Metric::PullsRate, &[Metric::PullsFound, Metric::PullsMissed]),
+    (Metric::TimersEnqueuedRate, &[Metric::TimersEnqueued]),
+    (Metric::TimersDeliveredRate, &[Metric::TimersDelivered]),
 ];
 
 /// Gauges read from parts that depend on the ground.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, memory_limit, now_ms};
-use rocketpy_model::{TopicConfig, perm};
+use rocketpy_model::perm;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_protocol::settings::ConfigChange;
 use rocketpy_store::{Store, StoreError};
@@ -81,6 +81,7 @@ impl<D: Disk> Ground<D> {
         let topics = Arc::new(TopicTable::open_with(disk, &config, Some(creations.clone()))?);
         let groups = GroupTable::open(store.disk().clone(), &config)?;
         let started_at_ms = now_ms();
+        let metrics = Metrics::new(started_at_ms, &config.metrics);
         assert_eq!(role.get(), Role::of_id(config.broker_id), "the role of a broker follows from its id");
         Ok(Self {
             config: ArcSwap::from_pointee(config),
@@ -91,7 +92,7 @@ impl<D: Disk> Ground<D> {
             setting_retention: Mutex::default(),
             groups,
             role,
-            metrics: Metrics::new(started_at_ms),
+            metrics,
             tasks: Tasks::new(runtime),
             unique_keys,
             started_at_ms,
@@ -245,12 +246,6 @@ impl<D: Disk> Ground<D> {
         self.groups.get_or_default(name, &self.config())
     }
 
-    /// The ends of a topic's queues, summed up: how many messages it ever got.
-    pub(crate) fn messages_of(&self, topic: &TopicConfig) -> u64 {
-        let end = |queue_id| self.store.queue_bounds(&topic.name, queue_id).max.get();
-        (0..topic.queues()).map(end).fold(0, u64::saturating_add)
-    }
-
     /// Steps of the wall clock since the start.
     pub(crate) fn clock_steps(&self) -> &ClockSteps {
         &self.clock_steps
@@ -262,13 +257,11 @@ impl<D: Disk> Ground<D> {
         self.clock_steps.observe(|| (end(), Now::of(&self.store), end()))
     }
 
-    /// Takes the samples from which rates are computed.
+    /// Takes the samples from which rates and statistics are computed.
     pub(crate) fn sample(&self, now: Instant) {
         self.observe_clock();
-        let (_, topics) = self.topics.all();
-        let ends = topics.iter().map(|(name, topic)| (name.clone(), self.messages_of(topic)));
-        self.metrics.sample(now, now_ms(), ends);
-        self.metrics.retain(|topic| topics.contains_key(topic), |group| self.groups.contains(group));
+        self.metrics.sample(now, now_ms(), self.config().metrics.idle);
+        self.metrics.retain(|topic| self.topics.get(topic).is_some(), |group| self.groups.contains(group));
     }
 
     pub(crate) fn next_unique_key(&self) -> String {

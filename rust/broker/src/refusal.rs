@@ -32,6 +32,8 @@ pub(crate) enum Refusal {
     Setting(#[from] SettingError),
     #[error("cannot decode the body of {request}: {reason}")]
     Body { request: &'static str, reason: String },
+    #[error("no statistics item {name} with key {key:?}")]
+    NoStatistics { name: String, key: String },
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]

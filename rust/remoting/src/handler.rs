@@ -119,6 +119,16 @@ impl Reply {
         &self.connection
     }
 
+    /// When the request was read.
+    pub fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
+    /// Whether the request waited for a message or for dispatch.
+    pub fn was_held(&self) -> bool {
+        self.was_held
+    }
+
     fn answer(&mut self, mut response: Response, mut outcome: Outcome) {
         self.answered = true;
         let (code, refused_for) = (response.command.code, response.refused_for);

@@ -41,6 +41,7 @@ pub use calls::PendingCall;
 pub use client::Client;
 pub use config::{ClientConfig, ServerConfig};
 pub use connection::Connection;
+pub use end::BadEnd;
 pub use error::{CallError, ServerError};
 pub use handler::{Handler, NoHandler, Reply, RequestCheck};
 pub use helper::{ReadHere, read_here};

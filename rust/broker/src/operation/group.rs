@@ -112,6 +112,7 @@ pub(crate) async fn delete(
     if cleans_offsets {
         on_disk(members.offsets().remove_group(group)?).await?;
     }
+    ground.metrics().forget_group(group);
     info!(group, "consumer group deleted");
     Ok(())
 }

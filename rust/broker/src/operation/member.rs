@@ -107,6 +107,7 @@ pub(crate) fn heartbeat(
     let member = || member(client_id.clone());
     let mut heard = Heard::default();
     let mut skipped = Failures::default();
+    let began = Instant::now();
     for producer in &data.producer_data_set {
         let group = &producer.group_name;
         let entered = name::check_group(group).map_err(Refusal::from);
@@ -115,6 +116,7 @@ pub(crate) fn heartbeat(
             heard.refused = worse(heard.refused, refusal);
         }
     }
+    let with_producers = Instant::now();
     let mut without_retry_topic = Failures::default();
     for consumer in &data.consumer_data_set {
         let entered =
@@ -124,6 +126,10 @@ pub(crate) fn heartbeat(
             heard.refused = worse(heard.refused, refusal);
         }
     }
+    ground.metrics().registered(
+        (data.producer_data_set.len(), with_producers - began),
+        (data.consumer_data_set.len(), with_producers.elapsed()),
+    );
     assert!(heard.others.len() <= MAX_OTHERS, "other members in the answer to a heartbeat have a bound");
     if let Failures { groups, first: Some(first) } = skipped {
         warn!(client_id = shortened(&client_id), groups, first, "groups of a heartbeat skipped");

@@ -12,7 +12,7 @@ use rocketpy_protocol::record::RecordView;
 use tracing::{debug, warn};
 
 use crate::blocking::on_disk;
-use crate::put::{AckCondition, Intake, StoredAgain, check_writable, count_dead_letter};
+use crate::put::{AckCondition, Intake, StoredAgain, check_writable, count_dead_letter, count_sent_back};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 
@@ -90,12 +90,14 @@ pub(crate) async fn take_back(
         }
         put => put?.ack,
     };
+    count_sent_back(intake, &group.name, origin_topic(&record));
     if is_dead {
         count_dead_letter(intake, &group.name, origin_topic(&record));
     }
     let announced = stored.announced;
     let end = intake.store().max_physical_offset();
-    Ok(AckCondition { flushed: Some(end), replicated: slaves.are_waited_for().then_some(end), announced })
+    let replicated = slaves.are_waited_for().then_some(end);
+    Ok(AckCondition { flushed: Some(end), replicated, announced, timed: None })
 }
 
 /// Stores a dead letter of a record that has no room for a retry: another broker, or an earlier version, accepted it. Its properties

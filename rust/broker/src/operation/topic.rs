@@ -147,6 +147,7 @@ pub(crate) async fn delete(ground: &Arc<Ground>, members: &Members, topic: &str)
         queues
     });
     let queues = queues.await?;
+    ground.metrics().forget_topic(topic);
     info!(topic, queues, "topic deleted");
     Ok(())
 }

@@ -146,15 +146,28 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
             break; // nobody waits for the rest
         }
         let Some(config) = desk.ground.topics().get(&topic) else { continue };
-        stats.consume_tps += desk.ground.metrics().minute().get_rate(Instant::now(), group, &topic);
-        let name: Arc<str> = topic.as_str().into();
-        for queue_id in 0..config.read_queues {
-            let progress = progress(desk.ground.store(), desk.members.offsets(), group, &topic, queue_id)?;
-            let broker_name = desk.ground.config().broker_name.as_str().into();
-            stats.offset_table.insert(MessageQueue { topic: name.clone(), broker_name, queue_id }, progress);
-        }
+        add_progress(desk, &mut stats, group, &topic, config.read_queues)?;
     }
     Ok(success_json(&stats))
+}
+
+/// Adds the queues of a topic, and the rate at which the group reads it.
+pub(super) fn add_progress(
+    desk: &Desk,
+    stats: &mut ConsumeStats,
+    group: &str,
+    topic: &str,
+    queues: u32,
+) -> Result<(), Refusal> {
+    stats.consume_tps += desk.ground.metrics().get_rate(Instant::now(), group, topic);
+    let (name, broker_name): (Arc<str>, Arc<str>) =
+        (topic.into(), desk.ground.config().broker_name.as_str().into());
+    for queue_id in 0..queues {
+        let progress = progress(desk.ground.store(), desk.members.offsets(), group, topic, queue_id)?;
+        let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };
+        stats.offset_table.insert(queue, progress);
+    }
+    Ok(())
 }
 
 fn topics(ground: &Ground, members: &Members, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
@@ -182,7 +195,7 @@ fn progress(
     queue_id: u32,
 ) -> Result<OffsetWrapper, Refusal> {
     let broker_offset = store.queue_bounds(topic, queue_id).max.to_wire();
-    let consumer_offset = offsets.get(group, topic, queue_id).unwrap_or(0);
+    let consumer_offset = offsets.get(group, topic, queue_id).unwrap_or(0).max(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
         Some(last) => store.stored_at(topic, queue_id, last)?.unwrap_or(0),

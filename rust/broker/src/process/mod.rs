@@ -23,6 +23,7 @@ mod send_reply;
 #[cfg(test)]
 mod slow_disk_tests;
 mod state;
+mod statistics;
 mod topic;
 mod tuning;
 mod whole;
@@ -32,12 +33,13 @@ use std::sync::Arc;
 pub(crate) use client::expire;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
-use rocketpy_remoting::{Connection, Handler, Reply};
+use rocketpy_remoting::{BadEnd, Connection, Handler, Reply};
 use route::{Route, route_of};
 use tracing::debug;
 
 use crate::call::{Call, answer};
 use crate::desk::Desk;
+use crate::metrics::Metric;
 use crate::refusal::Refusal;
 
 /// Leads requests to their functions.
@@ -58,7 +60,18 @@ impl Handler for Processor {
         }
     }
 
+    fn connected(&self, _connection: &Arc<Connection>) {
+        self.0.ground.metrics().add(Metric::Connected, 1);
+    }
+
     fn disconnected(&self, connection: &Arc<Connection>) {
+        let metrics = self.0.ground.metrics();
+        metrics.add(Metric::Disconnected, 1);
+        match connection.bad_end() {
+            Some(BadEnd::Idle) => metrics.add(Metric::IdleDisconnected, 1),
+            Some(BadEnd::Failed) => metrics.add(Metric::FailedConnections, 1),
+            None => {}
+        }
         self.0.held.disconnected(connection.id());
         client::disconnected(&self.0.ground, &self.0.members, &self.0.rooms, connection.id());
     }

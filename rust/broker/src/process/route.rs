@@ -9,7 +9,7 @@ use rocketpy_remoting::{Reply, Response};
 
 use super::{
     client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
-    send_reply, state, topic, tuning, whole,
+    send_reply, state, statistics, topic, tuning, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
 
@@ -74,7 +74,6 @@ const fn refused(why: &'static str) -> Route {
 pub(super) const NO_POP: &str = "POP consumption is not supported, use a push, pull or lite pull consumer";
 
 /// The reason of a refusal that will end.
-const NOT_YET: &str = "this broker does not have that function yet";
 
 request_table! {
     Route:
@@ -143,6 +142,8 @@ request_table! {
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
     UPDATE_AND_GET_GROUP_FORBIDDEN => Route::Replies(group::forbid);
     GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
+    GET_BROKER_CONSUME_STATS => surveys_once_dispatched(statistics::of_groups);
+    QUERY_CONSUME_TIME_SPAN => surveys_once_dispatched(statistics::time_spans);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
     QUERY_TOPICS_BY_CONSUMER => answers(whole::topics_of_group);
@@ -156,6 +157,7 @@ request_table! {
     GET_BROKER_CONFIG => answers(state::config);
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
     GET_BROKER_RUNTIME_INFO => surveys(state::runtime_info);
+    VIEW_BROKER_STATS_DATA => answers(statistics::item);
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.desk.ground.store().delete_expired();
         Ok(Response::success())
@@ -187,7 +189,6 @@ request_table! {
     RESET_MASTER_FLUSH_OFFSET => answers(tuning::reset_master_flushed);
 
     // What is not there.
-    QUERY_CONSUME_TIME_SPAN | VIEW_BROKER_STATS_DATA | GET_BROKER_CONSUME_STATS => refused(NOT_YET);
     QUERY_BROKER_OFFSET
     | GET_TOPIC_CONFIG_LIST
     | GET_TOPIC_NAME_LIST

@@ -91,6 +91,8 @@ pub(super) fn runtime_info(Call { desk, .. }: Call<'_>) -> Answer {
     let (held_pulls, timers_waiting) = (desk.held.count_for_messages() as u64, desk.timers.waiting());
     let figures = Figures::of(&desk.ground, Gauges { held_pulls, timers_waiting }, Instant::now());
     let mut table = runtime_info::render(&figures);
+    runtime_info::add_waiting(&mut table, desk);
+    runtime_info::add_times(&mut table, desk.ground.metrics());
     // The request has come: the broker accepts.
     let alive = health::alive(desk, Duration::ZERO);
     for (key, cause, checked) in [("ready", "notReady", health::ready(desk)), ("alive", "notAlive", alive)] {

@@ -244,8 +244,7 @@ pub(super) fn stats(Call { desk, connection, request }: Call<'_>) -> Answer {
         let (min_offset, max_offset) = (bounds.min.to_wire(), bounds.max.to_wire());
         offset_table.insert(queue, TopicOffset { last_update_at_ms, max_offset, min_offset });
     }
-    let topic_put_tps =
-        desk.ground.metrics().minute().put_rate(Instant::now(), &name, desk.ground.messages_of(&topic));
+    let topic_put_tps = desk.ground.metrics().put_rate(Instant::now(), &name);
     Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps }))
 }
 

@@ -10,6 +10,7 @@ use rocketpy_remoting::{Reply, Response};
 use crate::ground::Ground;
 use crate::ha::Slaves;
 use crate::held_send::{Held, HeldSends};
+use crate::metrics::TimedSend;
 use crate::registration::{Announced, Registrar};
 
 /// Conditions for sending an answer: every mark that is set must be reached. Without marks it is sent at once.
@@ -21,6 +22,8 @@ pub(crate) struct AckCondition {
     pub(crate) replicated: Option<PhysicalOffset>,
     /// The name servers know the topic that the request made or changed.
     pub(crate) announced: Option<Announced>,
+    /// How to take the time of the request, of some sends.
+    pub(crate) timed: Option<TimedSend>,
 }
 
 /// Answers of puts: each is sent once its condition is met.
@@ -88,7 +91,7 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
         });
     }
     let config = acks.ground.config();
-    let mut held = Held { reply, response, slaves_within: None };
+    let mut held = Held { reply, response, slaves_within: None, timed: condition.timed };
     if let Some(end) = condition.replicated {
         match acks.slaves.are_there_for(end) {
             Ok(()) => held.slaves_within = Some(config.replication.slave_timeout),
@@ -108,7 +111,7 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
         (None, Some((end, within))) => acks.held_for_slaves.hold_for_slaves(end, within, held),
         (None, None) => {
             failpoint::reach(Point::BeforeAcknowledge);
-            held.reply.send(held.response);
+            held.answer();
         }
     }
 }
@@ -164,6 +167,7 @@ mod tests {
                 flushed: Some(self.0.ground.store().max_physical_offset()),
                 replicated: None,
                 announced: self.0.intake.announce(&change),
+                timed: None,
             };
             acknowledge(&self.0.acks, condition, reply, Response::success());
         }

@@ -24,6 +24,7 @@ mod send_backs;
 mod sends;
 mod slaves;
 mod state;
+mod statistics;
 mod support;
 mod sync_flush;
 mod system_offsets;

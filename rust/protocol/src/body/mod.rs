@@ -13,6 +13,7 @@ mod registration;
 mod replication;
 mod route;
 mod running;
+mod statistics;
 mod topic;
 
 pub use cold_data::*;
@@ -25,6 +26,7 @@ pub use route::*;
 pub use running::*;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+pub use statistics::*;
 pub use topic::*;
 
 /// A member that is always an empty object: a part of the protocol that this implementation does not have. What a peer puts in it

@@ -96,6 +96,22 @@ header! {
 }
 
 header! {
+    /// Asks how far all groups of a broker are (code 317).
+    GetBrokerConsumeStatsRequestHeader {
+        /// Whether only ordered topics count.
+        is_order: bool = "isOrder",
+    }
+}
+
+header! {
+    /// Asks for the times of a topic's messages, and how far a group is (code 303).
+    QueryConsumeTimeSpanRequestHeader<'a> {
+        topic: &'a str = "topic",
+        group: &'a str = "group",
+    }
+}
+
+header! {
     /// Asks which topics a group reads (code 343).
     QueryTopicsByConsumerRequestHeader<'a> {
         group: &'a str = "group",

@@ -6,6 +6,7 @@ mod compatibility;
 mod configuration_page;
 mod crash;
 mod epochs;
+mod exporters;
 mod failed_disk;
 mod full_disk;
 mod groups_after_kill;
