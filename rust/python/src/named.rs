@@ -24,6 +24,7 @@ fn module_of(class: &str) -> &'static str {
         "BrokerInfo" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo" | "QueueLag"
         | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
+        "Quota" | "QuotaUse" => "rocketpy.admin.quotas",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"
         }

@@ -8,7 +8,7 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
+    client, end_transaction, forward, group, held, message, offset, quota, recall, reset, send, send_back,
     send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
@@ -167,6 +167,10 @@ request_table! {
     COPY_LOG => looks_up(state::copy_log);
     LEAVE_MASTER => surveys(state::leave_master);
     EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
+
+    GET_QUOTAS => answers(quota::list);
+    SET_QUOTA => Route::Replies(quota::set);
+    REMOVE_QUOTA => Route::Replies(quota::remove);
 
     // What is not there yet.
     QUERY_BROKER_OFFSET

@@ -4,6 +4,7 @@ mod broker_config;
 mod group;
 mod member;
 mod message;
+mod quota;
 mod topic;
 mod types;
 

@@ -8,6 +8,7 @@
 mod consume;
 mod group;
 mod heartbeat;
+mod quota;
 mod registration;
 mod replication;
 mod route;
@@ -17,6 +18,7 @@ mod topic;
 pub use consume::*;
 pub use group::*;
 pub use heartbeat::*;
+pub use quota::*;
 pub use registration::*;
 pub use replication::*;
 pub use route::*;
