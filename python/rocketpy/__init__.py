@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rocketpy.admin.admin import *
     from rocketpy.admin.cluster import *
     from rocketpy.admin.dead_letters import *
+    from rocketpy.admin.quotas import *
     from rocketpy.admin.replication import *
     from rocketpy.admin.status import *
     from rocketpy.admin.trace import *
@@ -71,6 +72,7 @@ _NAMES = {
         "TopicBroker", "TopicInfo"
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
+    "admin.quotas": ("Quota", "QuotaUse"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "admin.status": ("BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"),
     "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),

@@ -148,6 +148,9 @@ class Admin(Closing):
     ha_status = at_once(AdminCalls.ha_status, "Admin")
     promote = at_once(AdminCalls.promote, "Admin")
     demote = at_once(AdminCalls.demote, "Admin")
+    quotas = at_once(AdminCalls.quotas, "Admin")
+    set_quota = at_once(AdminCalls.set_quota, "Admin")
+    remove_quota = at_once(AdminCalls.remove_quota, "Admin")
     dead_letter_groups = at_once(AdminCalls.dead_letter_groups, "Admin")
     was_resent = at_once(AdminCalls.was_resent, "Admin")
 

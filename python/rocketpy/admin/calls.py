@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.status_calls import StatusCalls
+from rocketpy.admin.quota_calls import QuotaCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -82,7 +82,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(StatusCalls):
+class AdminCalls(QuotaCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.

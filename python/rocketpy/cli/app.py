@@ -19,6 +19,7 @@ from rocketpy.cli import (
     message,
     ping,
     produce,
+    quota,
     schedule,
     status,
     store,
@@ -124,6 +125,9 @@ def make_app() -> typer.Typer:
         ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
         ("ha", "Masters and their slaves.", CLIENTS): (
             ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
+        ),
+        ("quota", "Limits of topics, groups and client addresses.", CLIENTS): (
+            ("list", quota.list_quotas), ("set", quota.set_quota), ("remove", quota.remove),
         ),
         ("dlq", "Dead letters of consumer groups.", CLIENTS): (
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),

@@ -58,6 +58,7 @@ impl Bucket {
         let parts = i128::try_from(elapsed).unwrap_or(i128::MAX).saturating_mul(i128::from(self.rate));
         self.balance = self.balance.saturating_add(parts).min(capacity(self.rate));
         self.at = self.at.max(now);
+        assert!(self.balance <= capacity(self.rate), "no more than a second is saved: {}", self.balance);
     }
 }
 

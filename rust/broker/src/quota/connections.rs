@@ -26,6 +26,7 @@ impl Connections {
     pub(super) fn close(&self, peer: IpAddr) {
         let (mut counts, host) = (self.0.lock(), host_of(peer));
         let count = counts.get_mut(&host).expect("a connection that ends was counted");
+        assert!(*count > 0, "an address is counted while it has connections: {host}");
         *count -= 1;
         if *count == 0 {
             counts.remove(&host);

@@ -166,7 +166,8 @@ impl<T> Limiter<T> {
     }
 
     fn wait_for(&mut self, key: Key, waiting: Waiting<T>) {
-        self.deadlines.insert((waiting.deadline, waiting.number), key.clone());
+        let other = self.deadlines.insert((waiting.deadline, waiting.number), key.clone());
+        assert!(other.is_none(), "a request waits for one name at a time: {other:?}");
         self.tracked(&key).waiting.push_back(waiting);
         self.blocked.insert(key);
     }
@@ -207,6 +208,7 @@ impl<T> Limiter<T> {
             }
         }
         self.expire(now, &mut released);
+        assert!(self.blocked.len() <= self.deadlines.len(), "each blocked name has a request that waits");
         released
     }
 
@@ -233,7 +235,8 @@ impl<T> Limiter<T> {
     }
 
     fn forget_wait(&mut self, key: &Key, deadline: (Duration, u64)) {
-        self.deadlines.remove(&deadline);
+        let known = self.deadlines.remove(&deadline);
+        assert!(known.as_ref() == Some(key), "a request that waited had a deadline: {known:?}");
         if self.tracked(key).waiting.is_empty() {
             self.blocked.remove(key);
         }
@@ -286,6 +289,7 @@ impl<T> Limiter<T> {
                 None => false,
             });
         }
+        assert!(self.names.iter().flat_map(HashMap::values).all(|tracked| tracked.waiting.is_empty()), "no request waits while quotas are replaced");
         self.usage.retain(|id| self.rules.has(id));
         waiting.sort_by_key(|waiting| waiting.number);
         for waiting in waiting {
@@ -327,6 +331,7 @@ impl<T> Limiter<T> {
     }
 
     fn take(&mut self, keys: &[Key], messages: u64, bytes: u64, now: Duration) {
+        assert!(keys.len() <= Scope::ALL.len(), "a request has one name of each scope: {keys:?}");
         for key in keys {
             let tracked = self.names[key.0].get_mut(&key.1).expect("a key names what is counted");
             for (bucket, tokens) in tracked.buckets.iter_mut().zip([messages, bytes]) {

@@ -228,7 +228,7 @@ impl Quotas {
         let mut dropped = self.dropped.lock();
         dropped.1 += 1;
         if dropped.0.is_none_or(|at| now >= at + WARN_EVERY) {
-            warn!(dropped = dropped.1, cause = %over, "one-way sends dropped over quota");
+            warn!(dropped = dropped.1, cause = %over, "sends dropped over quota, their producers asked for no answer");
             *dropped = (Some(now), 0);
         }
     }

@@ -40,6 +40,7 @@ impl Rate {
         }
         let running = std::mem::take(&mut self.running);
         self.before = if second == self.second + 1 { running } else { [0; 2] };
+        assert!(self.second < second, "the seconds of a rate go forward");
         self.second = second;
     }
 }
