@@ -43,14 +43,16 @@ pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply) {
     let (quotas, now) = (desk.ground.quotas(), desk.ground.store().monotonic());
     let Err(over) = quotas.ask(&want, now) else { return serve(desk, &connection, request, reply) };
     desk.ground.metrics().throttled();
-    // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
-    let request = Command { body: Bytes::copy_from_slice(&request.body), ..request };
-    let memory = waiting::reserve(&reply, header_bytes(&request) + request.body.len());
-    let (Ok(memory), Ok(place)) = (memory, desk.rooms.quota_waits.take(connection.id())) else {
+    let bytes = header_bytes(&request) + request.body.len();
+    let place = desk.rooms.quota_waits.take(connection.id()).ok();
+    let room = place.and_then(|place| Some((waiting::reserve(&reply, bytes).ok()?, place)));
+    let Some(room) = room else {
         quotas.rejected(&over);
         return reject(desk, &request, reply, over);
     };
-    quotas.hold(want, Waiting { request, reply, room: (memory, place) }, now + patience, now);
+    // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
+    let request = Command { body: Bytes::copy_from_slice(&request.body), ..request };
+    quotas.hold(want, Waiting { request, reply, room }, now + patience, now);
 }
 
 /// What a request asks for, and how long it may wait; `None` where no quota limits it.

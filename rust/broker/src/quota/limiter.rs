@@ -289,7 +289,10 @@ impl<T> Limiter<T> {
                 None => false,
             });
         }
-        assert!(self.names.iter().flat_map(HashMap::values).all(|tracked| tracked.waiting.is_empty()), "no request waits while quotas are replaced");
+        assert!(
+            self.names.iter().flat_map(HashMap::values).all(|tracked| tracked.waiting.is_empty()),
+            "no request waits while quotas are replaced"
+        );
         self.usage.retain(|id| self.rules.has(id));
         waiting.sort_by_key(|waiting| waiting.number);
         for waiting in waiting {
