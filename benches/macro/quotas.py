@@ -25,7 +25,7 @@ from native import native
 from process import Running, built_server, server
 
 NOISY = "noisy"
-LIMIT = 1000
+LIMIT = 200
 """Messages per second of the noisy client's topic."""
 TIMES = 10
 """How many times its quota the noisy client sends."""

@@ -28,10 +28,11 @@ class QuotaCalls(StatusCalls):
             NotSupportedError: The broker does not support the request, as Apache's.
 
         Examples:
+            >>> from rocketpy import Quota
             >>> server = getfixture("rocketpy_server")
             >>> with server.admin() as admin:
             ...     address = admin.brokers()[0].addresses[0]
-            ...     admin.set_quota(address, rocketpy.Quota("topic", "quota-doc", send_messages=1000))
+            ...     admin.set_quota(address, Quota("topic", "quota-doc", send_messages=1000))
             ...     use = admin.quotas(address)[0]
             ...     admin.remove_quota(address, "topic", "quota-doc")
             ...     use.quota.send_messages, use.throttled

@@ -1,3 +1,5 @@
+//! Decisions of the limiter, with a clock of the tests.
+
 use rocketpy_protocol::body::Quota;
 
 use super::*;
