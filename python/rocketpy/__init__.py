@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rocketpy.admin.dead_letters import *
     from rocketpy.admin.drains import *
     from rocketpy.admin.live_config import *
+    from rocketpy.admin.quotas import *
     from rocketpy.admin.replication import *
     from rocketpy.admin.status import *
     from rocketpy.admin.trace import *
@@ -79,6 +80,7 @@ _NAMES = {
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "admin.drains": ("DrainStep", "GroupRest", "MoveStep", "TopicWrites"),
     "admin.live_config": ("ConfigUpdate", "ConfigValue"),
+    "admin.quotas": ("Quota", "QuotaUse"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "admin.status": ("BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"),
     "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.config_calls import ConfigCalls
 from rocketpy.admin.live_config import typed
+from rocketpy.admin.quota_calls import QuotaCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -77,7 +77,7 @@ def master_role(sync: bool) -> str:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(ConfigCalls):
+class AdminCalls(QuotaCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.

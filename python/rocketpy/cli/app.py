@@ -24,6 +24,7 @@ from rocketpy.cli import (
     offset,
     ping,
     produce,
+    quota,
     schedule,
     status,
     store,
@@ -162,6 +163,9 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
     ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
     ("ha", "Masters and their slaves.", CLIENTS): (
         ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
+    ),
+    ("quota", "Limits of topics, groups and client addresses.", CLIENTS): (
+        ("list", quota.list_quotas), ("set", quota.set_quota), ("remove", quota.remove),
     ),
     ("dlq", "Dead letters of consumer groups.", CLIENTS): (
         ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),

@@ -126,6 +126,7 @@ impl Figures {
         self.add(Metric::Uptime, Value::Count(ground.metrics().uptime().as_secs()));
         let config = ground.config();
         self.add(Metric::HeldPullsLimit, Value::Count(config.max_held_pulls as u64));
+        self.add(Metric::QuotaWaits, Value::Count(ground.quotas().waiting() as u64));
         if let Some(memory) = &config.memory {
             self.add(Metric::PeerMemory, Value::Count(memory.used_bytes() as u64));
             self.add(Metric::PeerMemoryLimit, Value::Count(memory.limit_bytes() as u64));

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::clock_steps::{ClockSteps, Now};
 use crate::metrics::Metrics;
+use crate::quota::Quotas;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
 use crate::table::creation::Creations;
@@ -52,6 +53,7 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     creations: Arc<Creations<D>>,
     setting_retention: Mutex<()>,
     groups: GroupTable,
+    quotas: Arc<Quotas>,
     /// Read on every use: it may change while the broker runs.
     role: Arc<RoleCell>,
     metrics: Metrics,
@@ -80,6 +82,7 @@ impl<D: Disk> Ground<D> {
         let creations = Arc::new(Creations::open(disk.clone(), &config.store.root, role.is_master(), log));
         let topics = Arc::new(TopicTable::open_with(disk, &config, Some(creations.clone()))?);
         let groups = GroupTable::open(store.disk().clone(), &config)?;
+        let quotas = Arc::new(Quotas::open(store.disk().clone(), &config)?);
         let started_at_ms = now_ms();
         let metrics = Metrics::new(started_at_ms, &config.metrics);
         assert_eq!(role.get(), Role::of_id(config.broker_id), "the role of a broker follows from its id");
@@ -91,6 +94,7 @@ impl<D: Disk> Ground<D> {
             creations,
             setting_retention: Mutex::default(),
             groups,
+            quotas,
             role,
             metrics,
             tasks: Tasks::new(runtime),
@@ -121,6 +125,10 @@ impl<D: Disk> Ground<D> {
 
     pub(crate) fn groups(&self) -> &GroupTable {
         &self.groups
+    }
+
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
     }
 
     pub(crate) fn role(&self) -> &Arc<RoleCell> {

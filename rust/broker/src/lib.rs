@@ -41,6 +41,7 @@ mod operation;
 mod parts;
 mod process;
 mod put;
+mod quota;
 mod refusal;
 mod registration;
 mod role;

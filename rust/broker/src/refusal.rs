@@ -17,6 +17,7 @@ use rocketpy_protocol::settings::{ChangeError, SettingError};
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
+use crate::quota::{Direction, OverQuota};
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -200,6 +201,12 @@ pub(crate) enum Refusal {
     RandomReads,
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
+    #[error("{0}")]
+    OverQuota(Box<OverQuota>),
+    #[error("number of quotas has reached {limit}; remove quotas, or limit several names by one")]
+    TooManyQuotas { limit: usize },
+    #[error("no quota of {scope} {name} is set")]
+    NoQuota { scope: String, name: String },
     #[error("held requests exceed {limit} (maxHeldPulls), or the share of one connection; try again later")]
     TooManyHeld { limit: usize },
     #[error("held requests would exceed {limit} bytes (maxHeldBytes); try again later")]
@@ -364,7 +371,11 @@ impl Refusal {
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
             Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
-            Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
+            Self::NoOffset { .. } | Self::NoQuota { .. } => response::QUERY_NOT_FOUND,
+            Self::OverQuota(over) => match over.direction {
+                Direction::Send => response::SYSTEM_BUSY,
+                Direction::Pull => response::FLOW_CONTROL,
+            },
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
             _ if self.is_busy() => response::SYSTEM_BUSY,

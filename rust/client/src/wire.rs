@@ -5,7 +5,7 @@ mod upkeep;
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::{
-    CheckClientRequestBody, HeartbeatData, LockBatchRequestBody, OtherSubscription, SubscriptionData,
+    CheckClientRequestBody, HeartbeatData, LockBatchRequestBody, OtherSubscription, Quota, SubscriptionData,
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -17,7 +17,7 @@ use rocketpy_protocol::header::{
     GetMinOffsetRequestHeader, GetProducerConnectionListRequestHeader, GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader, RecallMessageRequestHeader,
-    ResetOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    RemoveQuotaRequestHeader, ResetOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
     SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader, key,
 };
@@ -243,6 +243,18 @@ pub(crate) fn cluster_info() -> Command {
 
 pub(crate) fn ha_status() -> Command {
     Command::bare_request(request::GET_BROKER_HA_STATUS)
+}
+
+pub(crate) fn quotas() -> Command {
+    Command::bare_request(request::GET_QUOTAS)
+}
+
+pub(crate) fn set_quota(quota: &Quota) -> Command {
+    Command::bare_request(request::SET_QUOTA).with_body(json::to_vec(quota))
+}
+
+pub(crate) fn remove_quota(scope: &str, name: &str) -> Command {
+    Command::request(request::REMOVE_QUOTA, &RemoveQuotaRequestHeader { scope, name })
 }
 
 /// The role that a broker is to have.

@@ -11,7 +11,7 @@ use rocketpy_client::{
     MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset};
-use rocketpy_protocol::body::ConsumeResult;
+use rocketpy_protocol::body::{ConsumeResult, Quota};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::RecordView;
@@ -403,6 +403,40 @@ impl PyAdmin {
     fn ha_status<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
         let status = |admin: Admin| async move { admin.ha_status(&address).await };
         self.answer(py, status, |py, status| object(py, &rows::HaStatus::from(status)))
+    }
+
+    fn quotas<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let quotas = |admin: Admin| async move { admin.quotas(&address).await };
+        self.answer(py, quotas, |py, found| list(py, found.quotas.into_iter().map(rows::QuotaUse::from)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn set_quota<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        scope: String,
+        name: String,
+        send_messages: Option<u64>,
+        send_bytes: Option<u64>,
+        pull_messages: Option<u64>,
+        pull_bytes: Option<u64>,
+        connections: Option<u64>,
+    ) -> Answer<'py> {
+        let quota = Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections };
+        let set = move |admin: Admin| async move { admin.set_quota(&address, &quota).await };
+        self.answer(py, set, |py, ()| Ok(py.None()))
+    }
+
+    fn remove_quota<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        scope: String,
+        name: String,
+    ) -> Answer<'py> {
+        let removed = move |admin: Admin| async move { admin.remove_quota(&address, &scope, &name).await };
+        self.answer(py, removed, |py, ()| Ok(py.None()))
     }
 
     fn change_role<'py>(

@@ -31,6 +31,7 @@ fn module_of(class: &str) -> &'static str {
         | "TopicTotals" => "rocketpy.admin.answers",
         "ConfigValue" => "rocketpy.admin.live_config",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
+        "Quota" | "QuotaUse" => "rocketpy.admin.quotas",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"
         }

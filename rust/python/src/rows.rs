@@ -7,7 +7,7 @@ use rocketpy_client::{
     BrokerContact as Contact, BrokerDescription, Connection, LagRow, QueueStats, TopicDescription,
 };
 use rocketpy_model::{Permission, QueueOffset};
-use rocketpy_protocol::body::HaRuntimeInfo;
+use rocketpy_protocol::body::{self, HaRuntimeInfo};
 use rocketpy_protocol::settings::{ConfigData, ConfigEntry, TakesEffect};
 use rocketpy_store::reader::TopicSummary;
 use serde::ser::SerializeStruct;
@@ -340,6 +340,48 @@ impl From<HaRuntimeInfo> for HaStatus {
             epochs: epochs.collect(),
             not_followed: status.not_followed,
             refused_slaves: refused.collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Quota {
+    scope: String,
+    name: String,
+    send_messages: Option<u64>,
+    send_bytes: Option<u64>,
+    pull_messages: Option<u64>,
+    pull_bytes: Option<u64>,
+    connections: Option<u64>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct QuotaUse {
+    quota: Quota,
+    sent_messages_per_second: u64,
+    sent_bytes_per_second: u64,
+    pulled_messages_per_second: u64,
+    pulled_bytes_per_second: u64,
+    open_connections: u64,
+    waiting: u64,
+    throttled: u64,
+    rejected: u64,
+}
+
+impl From<body::QuotaUse> for QuotaUse {
+    fn from(used: body::QuotaUse) -> Self {
+        let body::Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections } =
+            used.quota;
+        Self {
+            quota: Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections },
+            sent_messages_per_second: used.send_messages,
+            sent_bytes_per_second: used.send_bytes,
+            pulled_messages_per_second: used.pull_messages,
+            pulled_bytes_per_second: used.pull_bytes,
+            open_connections: used.connections,
+            waiting: used.waiting,
+            throttled: used.throttled,
+            rejected: used.rejected,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The seam to the layers above: a [`Handler`] takes requests, a [`Reply`] answers one.
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,6 +47,15 @@ pub trait RequestCheck: fmt::Debug + Send + Sync + 'static {
     /// A refused one-way request is dropped without an answer. A panic is caught and answered with SYSTEM_ERROR: the handler does
     /// not see the request.
     fn refusal(&self, connection: &Arc<Connection>, request: &Command) -> Option<Response>;
+}
+
+/// Counts connections by the address of the peer, and says whether one more may open.
+pub trait ConnectionCheck: fmt::Debug + Send + Sync + 'static {
+    /// Counts a connection and returns true, or returns false: it is closed at once.
+    fn opens(&self, peer: IpAddr) -> bool;
+
+    /// A connection has ended that was counted.
+    fn closed(&self, peer: IpAddr);
 }
 
 /// Who takes the requests of a connection.

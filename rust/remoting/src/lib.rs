@@ -43,7 +43,7 @@ pub use config::{ClientConfig, ServerConfig};
 pub use connection::Connection;
 pub use end::BadEnd;
 pub use error::{CallError, ServerError};
-pub use handler::{Handler, NoHandler, Reply, RequestCheck};
+pub use handler::{ConnectionCheck, Handler, NoHandler, Reply, RequestCheck};
 pub use helper::{ReadHere, read_here};
 pub use hook::RequestHook;
 pub use observer::{AnswerObserver, Answered, Outcome};

@@ -116,6 +116,11 @@ impl Metrics {
         self.add(Metric::BytesIn, bytes);
     }
 
+    /// Counts a request that exceeded a quota.
+    pub(crate) fn throttled(&self) {
+        self.add(Metric::Throttled, 1);
+    }
+
     pub(crate) fn put_failed(&self) {
         self.add(Metric::PutsFailed, 1);
     }

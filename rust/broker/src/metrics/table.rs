@@ -229,6 +229,10 @@ metrics! {
     HeldPulls: "rocketpy_broker_held_pulls", GAUGE, Requests, [], Own;
     /// Maximum number of held pulls.
     HeldPullsLimit: "rocketpy_broker_held_pulls_limit", GAUGE, Requests, [], Own;
+    /// Requests that wait for a quota.
+    QuotaWaits: "rocketpy_broker_waiting_for_quota", GAUGE, Requests, [], Own;
+    /// Requests that exceeded a quota, and waited or were rejected.
+    Throttled: "rocketpy_broker_throttled_requests_total", COUNTER, Requests, [], Own;
     /// Memory that connections make the process hold.
     PeerMemory: "rocketpy_broker_peer_memory_bytes", GAUGE, Bytes, [], Own;
     /// Maximum of that memory.

@@ -10,19 +10,21 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::{KeyKind, QueueEntry};
 
+use super::quota;
 use crate::call::{Answer, Call, response as response_with, success_json};
 use crate::operation::look_up::{self, KeyQuery};
 use crate::refusal::{Refusal, check_range};
 
 /// VIEW_MESSAGE_BY_ID: the record that starts at a physical offset.
-pub(super) fn view(Call { desk, request, .. }: Call<'_>) -> Answer {
+pub(super) fn view(Call { desk, connection, request }: Call<'_>) -> Answer {
     let header = ViewMessageRequestHeader::read(&request.ext)?;
     let record = look_up::record_at(desk.ground.store(), header.offset)?;
+    quota::charge(desk, connection, (None, None), 1, record.len());
     Ok(Response::success().with_body(record))
 }
 
 /// QUERY_MESSAGE: the records of a key that were stored in a range of time.
-pub(super) fn query(Call { desk, request, .. }: Call<'_>) -> Answer {
+pub(super) fn query(Call { desk, connection, request }: Call<'_>) -> Answer {
     let header = QueryMessageRequestHeader::read(&request.ext)?;
     let is_unique = header.is_unique_key.unwrap_or(false);
     let kind = match header.index_type.unwrap_or("") {
@@ -45,6 +47,8 @@ pub(super) fn query(Call { desk, request, .. }: Call<'_>) -> Answer {
     };
     let found = look_up::by_key(&desk.ground, &asked)?;
     let is_empty = found.records.is_empty();
+    let bytes = found.records.iter().map(|record| record.len()).sum();
+    quota::charge(desk, connection, (Some(header.topic), None), found.records.len(), bytes);
     let mut command = response_with(if is_empty { response::QUERY_NOT_FOUND } else { response::SUCCESS })
         .with_header(&QueryMessageResponseHeader {
             index_last_update_timestamp: found.last_stored_at_ms,

@@ -12,6 +12,7 @@ mod new_topic;
 mod offset;
 mod page;
 mod pull;
+pub(crate) mod quota;
 pub(crate) mod recall;
 mod reset;
 pub(crate) mod rooms;
@@ -48,16 +49,10 @@ pub(crate) struct Processor(pub(crate) Arc<Desk>);
 impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
         let desk = &self.0;
-        let call = Call { desk, connection, request: &request };
-        match route_of(request.code) {
-            Some(Route::Replies(function)) => function(call, reply),
-            Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
-                held::answer_once_dispatched(desk, *function, request, reply);
-            }
-            Some(Route::Answers { function, .. }) => answer(*function, desk, request, reply),
-            Some(Route::Refused { why }) => refuse(call, reply, why),
-            None => refuse(call, reply, code::who_answers(request.code)),
+        if desk.ground.quotas().are_on() {
+            return quota::serve_within(desk, request, reply);
         }
+        serve(desk, connection, request, reply);
     }
 
     fn connected(&self, _connection: &Arc<Connection>) {
@@ -74,6 +69,20 @@ impl Handler for Processor {
         }
         self.0.held.disconnected(connection.id());
         client::disconnected(&self.0.ground, &self.0.members, &self.0.rooms, connection.id());
+    }
+}
+
+/// Leads a request to its function.
+fn serve(desk: &Arc<Desk>, connection: &Arc<Connection>, request: Command, reply: Reply) {
+    let call = Call { desk, connection, request: &request };
+    match route_of(request.code) {
+        Some(Route::Replies(function)) => function(call, reply),
+        Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
+            held::answer_once_dispatched(desk, *function, request, reply);
+        }
+        Some(Route::Answers { function, .. }) => answer(*function, desk, request, reply),
+        Some(Route::Refused { why }) => refuse(call, reply, why),
+        None => refuse(call, reply, code::who_answers(request.code)),
     }
 }
 

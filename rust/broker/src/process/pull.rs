@@ -14,12 +14,12 @@ use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageRes
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{Fetch, StoreError};
 
-use super::held;
+use super::{held, quota};
 use crate::blocking::on_disk;
 use crate::call::{self, Call, response as respond};
 use crate::cold_read::Reached;
 use crate::desk::Desk;
-use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Pulls, Reading, name_of};
+use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Reading, name_of};
 use crate::operation::which_broker::{Next, PullStatus};
 use crate::refusal::Refusal;
 use crate::table::group::FoundGroup;
@@ -174,7 +174,7 @@ pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
 fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     pull.limits.copies = reply.connection().has_room_for_copies(); // asked at each read
     match desk.pulls.read_in_memory(&pull).transpose() {
-        Some(read) => finish(&desk.pulls, pull, reply, (hold, false), read),
+        Some(read) => finish(desk, pull, reply, (hold, false), read),
         None => {
             read_cold(desk, pull, reply, hold);
             None
@@ -227,7 +227,7 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
         bytes,
         read,
         move |(pull, read), reply| {
-            if let Some((pull, reply, patience)) = finish(&owner.pulls, pull, reply, (hold, true), read) {
+            if let Some((pull, reply, patience)) = finish(&owner, pull, reply, (hold, true), read) {
                 held::hold_pull(&owner, pull, reply, patience);
             }
         },
@@ -236,16 +236,20 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
 
 /// Answers with what was read, or gives the pull back to be held.
 fn finish(
-    pulls: &Pulls,
+    desk: &Desk,
     pull: Pull,
     reply: Reply,
     (hold, from_disk): (Option<Duration>, bool),
     read: Result<Fetch, StoreError>,
 ) -> Option<ToHold> {
     let reading = Reading { hold, since: (!reply.was_held()).then_some(reply.read_at()), from_disk };
-    match read.map(|fetch| pulls.outcome(&pull, fetch, reading)) {
+    match read.map(|fetch| desk.pulls.outcome(&pull, fetch, reading)) {
         Ok(Outcome::Held(patience)) => return Some((pull, reply, patience)),
-        Ok(Outcome::Answered { next, fetch }) => reply.send(answer(&pull, fetch, next)),
+        Ok(Outcome::Answered { next, fetch }) => {
+            let names = (Some(&*pull.queue.topic), Some(&*pull.group));
+            quota::charge(desk, reply.connection(), names, fetch.count as usize, fetch.size_bytes as usize);
+            reply.send(answer(&pull, fetch, next));
+        }
         Err(error) => reply.send(Refusal::from(error).response()),
     }
     None

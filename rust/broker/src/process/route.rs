@@ -8,7 +8,7 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
+    client, end_transaction, forward, group, held, message, offset, quota, recall, reset, send, send_back,
     send_reply, state, statistics, topic, tuning, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
@@ -72,8 +72,6 @@ const fn refused(why: &'static str) -> Route {
 }
 
 pub(super) const NO_POP: &str = "POP consumption is not supported, use a push, pull or lite pull consumer";
-
-/// The reason of a refusal that will end.
 
 request_table! {
     Route:
@@ -177,6 +175,10 @@ request_table! {
     LEAVE_MASTER => surveys(state::leave_master);
     COPY_TABLES => Route::Replies(state::copy_tables);
     EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
+
+    GET_QUOTAS => answers(quota::list);
+    SET_QUOTA => Route::Replies(quota::set);
+    REMOVE_QUOTA => Route::Replies(quota::remove);
 
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG => Route::Replies(tuning::limit_cold_reads);
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG => Route::Replies(tuning::unlimit_cold_reads);

@@ -161,6 +161,7 @@ impl MasterMetadata {
         }
         self.check("topics", address, self.take_topics(&master).await)?;
         self.check("groups", address, self.take_groups(&master).await)?;
+        self.check("quotas", address, self.take_quotas(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
         let progress =
             self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
@@ -229,6 +230,18 @@ impl MasterMetadata {
         let Adopted { removed, written } = ground.groups().adopt(table)?;
         on_disk(written).await?;
         info!(groups, removed = removed.len(), "consumer groups of the master copied");
+        Ok(())
+    }
+
+    async fn take_quotas(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+        let (ground, quotas) = (&self.ground, self.ground.quotas());
+        let Some(list) = master.quotas().await? else { return Ok(()) };
+        if ground.role().is_master() || list.data_version == quotas.version() {
+            return Ok(());
+        }
+        on_disk(quotas.adopt(list)?).await?;
+        quotas.apply(ground.store().monotonic());
+        info!("quotas of the master copied");
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod offsets;
 mod peers;
 mod pulls;
 mod queries;
+mod quotas;
 mod refused_sends;
 mod replication;
 mod replies;

@@ -9,6 +9,7 @@ mod member;
 mod message;
 mod place;
 mod progress;
+mod quota;
 mod requests;
 mod running;
 mod topic;

@@ -57,6 +57,14 @@ header! {
 }
 
 header! {
+    /// Removes a quota (code 10922).
+    RemoveQuotaRequestHeader<'a> {
+        scope: &'a str = "scope",
+        name: &'a str = "name",
+    }
+}
+
+header! {
     /// Deletes a group (code 207).
     DeleteSubscriptionGroupRequestHeader<'a> {
         group_name: &'a str = "groupName",

@@ -1,0 +1,140 @@
+"""`rocketpy quota`: list, set, remove."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from rocketpy import Admin, Quota, RefusedError
+from rocketpy.admin.cluster import MASTER_ID
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+
+Scope = Annotated[Literal["topic", "group", "address"], typer.Argument(metavar="topic|group|address")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A topic, a group or an address; ord*, 10.0.0.0/8, or * for each one.")
+]
+Broker = Annotated[str | None, typer.Option("--broker", help="Only at this broker. Default: at all masters.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
+LIMITS = ("send_messages", "send_bytes", "pull_messages", "pull_bytes", "connections")
+"""Columns of limits."""
+NO_BROKER = "`rocketpy cluster list` shows the brokers"
+
+
+def limit(flag: str, text: str) -> Any:
+    """Returns the option of a limit."""
+    return typer.Option(flag, min=1, metavar="N", help=text)
+
+
+def list_quotas(broker: Broker = None, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the quotas of all brokers, with rates of the last second, and requests that waited or were rejected."""
+    rows: list[dict[str, Any]] = []
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        for name, address in masters(admin, broker):
+            for use in admin.quotas(address):
+                row = row_of(name, use.quota)
+                [facts] = output.rows_of([use])
+                facts.pop("quota")
+                rows.append(row | facts if as_json else narrow(row) | used(facts))
+    output.show(rows, as_json=as_json, empty=f"no quotas at {name_server}", in_blocks=True)
+
+
+def set_quota(
+    scope: Scope,
+    name: Name,
+    send_messages: Annotated[int | None, limit("--send-messages", "Messages to send per second.")] = None,
+    send_bytes: Annotated[int | None, limit("--send-bytes", "Bytes to send per second.")] = None,
+    pull_messages: Annotated[int | None, limit("--pull-messages", "Messages to receive per second.")] = None,
+    pull_bytes: Annotated[int | None, limit("--pull-bytes", "Bytes to receive per second.")] = None,
+    connections: Annotated[int | None, limit("--connections", "Open connections of an address.")] = None,
+    broker: Broker = None,
+    dry_run: DryRun = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Set a quota, or replace it, at each master. It counts at once, and for each name by itself.
+
+    A send over quota waits up to a second, then its producer gets a busy error and tries again. A consumer over quota
+    waits. Limits that are not given are removed from an earlier quota of the name.
+    """
+    quota = Quota(scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections)
+    rows: list[dict[str, Any]] = []
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        for broker_name, address in masters(admin, broker):
+            earlier = [use.quota for use in admin.quotas(address) if (use.quota.scope, use.quota.name) == (scope, name)]
+            if not dry_run:
+                admin.set_quota(address, quota)
+            row = row_of(broker_name, quota)
+            rows.append(row | {"before": ", ".join(map(text_of, earlier)) or None, "changed": not dry_run})
+    show_change(rows, as_json=as_json)
+
+
+def remove(
+    scope: Scope,
+    name: Name,
+    broker: Broker = None,
+    dry_run: DryRun = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Remove a quota from each master that has it. Requests that wait for it continue at once."""
+    rows: list[dict[str, Any]] = []
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        for broker_name, address in masters(admin, broker):
+            for quota in [use.quota for use in admin.quotas(address)]:
+                if (quota.scope, quota.name) == (scope, name):
+                    if not dry_run:
+                        admin.remove_quota(address, scope, name)
+                    rows.append(row_of(broker_name, quota) | {"changed": not dry_run})
+    if not rows:
+        raise RefusedError(f"no quota of {scope} {name} is set", hint="`rocketpy quota list` shows the quotas")
+    show_change(rows, as_json=as_json)
+
+
+def masters(admin: Admin, broker: str | None) -> list[tuple[str, str]]:
+    """Returns name and address of each master, or of the named one.
+
+    Raises:
+        CommandError: There is none.
+    """
+    known = [(one.broker_name, one.addresses.get(MASTER_ID)) for one in admin.brokers()]
+    found = [(name, address) for name, address in known if address is not None and broker in {None, name}]
+    if not found:
+        raise CommandError(f"no master of broker {broker}" if broker else "no master", ExitCode.REFUSED, NO_BROKER)
+    return found
+
+
+def row_of(broker_name: str, quota: Quota) -> dict[str, Any]:
+    """Returns the columns of a quota."""
+    limits = {name: getattr(quota, name) for name in LIMITS}
+    return {"broker_name": broker_name, "scope": quota.scope, "name": quota.name} | limits
+
+
+def text_of(quota: Quota) -> str:
+    """Returns the limits as one text.
+
+    Examples:
+        >>> text_of(Quota("topic", "orders", send_messages=10, pull_bytes=5))
+        'send_messages 10, pull_bytes 5'
+    """
+    return ", ".join(f"{name} {limit}" for name, limit in quota.limits.items())
+
+
+def narrow(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the first columns of a table: the quota without the limits that it does not have."""
+    limits = text_of(Quota(row["scope"], row["name"], **{name: row[name] for name in LIMITS}))
+    return {"broker": row["broker_name"], "quota": f"{row['scope']} {row['name']}", "limits": limits}
+
+
+def used(facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a table that show the use of a quota: only rates that are not 0."""
+    rates = [f"{name.removesuffix('_per_second')}/s {facts[name]}" for name in facts if name.endswith("_second")]
+    now = ", ".join(rate for rate in rates if not rate.endswith(" 0"))
+    return {"now": now or None} | {name: facts[name] for name in ("waiting", "throttled", "rejected")}
+
+
+def show_change(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Prints the changed quotas."""
+    extra = ("before", "changed")
+    shown = rows if as_json else [narrow(row) | {key: row[key] for key in extra if key in row} for row in rows]
+    output.show(shown, as_json=as_json, empty="no quota was changed", in_blocks=True)
