@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rocketpy.admin.answers import Answers, TopicTotals
 from rocketpy.admin.dead_letters import (
@@ -34,7 +34,7 @@ from rocketpy.errors import (
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from contextlib import AbstractAsyncContextManager
 
     from rocketpy import _rocketpy
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
+
+FEW_TOPICS = 8
+"""Maximum number of topics whose routes are requested: all of these at the same time."""
 
 
 @shown_as("AsyncAdmin")
@@ -61,6 +65,10 @@ class DeadLetterCalls(ABC):
     @abstractmethod
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Makes a native call, and waits for its answer."""
+
+    @abstractmethod
+    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
+        """Results of a call for each item, in their order; at most `CONCURRENT_CALLS` run at a time."""
 
     @abstractmethod
     async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
@@ -112,7 +120,7 @@ class DeadLetterCalls(ABC):
         left = check_resent
         found: list[DeadLetterGroup] = []
         names = [topic for topic in await self.topics() if topic.startswith(PREFIX)]
-        totals = await self._ask(self._native_admin().topic_totals, names, partial) if names else Answers[TopicTotals]()
+        totals = await self._totals(names, partial)
         for topic in totals:
             if topic.error is not None:
                 raise RefusedError(topic.error)
@@ -131,6 +139,21 @@ class DeadLetterCalls(ABC):
                         group, left = replace(group, resent_error=str(error)), 0
                 found.append(group)
         return Answers(found, totals.missing)
+
+    async def _totals(self, names: list[str], partial: bool) -> Answers[TopicTotals]:
+        """Queues of topics. A few are requested by their routes: a broker that has none of them cannot be missing."""
+        if len(names) > FEW_TOPICS:
+            return await self._ask(self._native_admin().topic_totals, names, partial)
+
+        async def described(name: str) -> TopicInfo | None:
+            try:
+                return await self.describe_topic(name, partial=partial)
+            except TopicNotFoundError:
+                return None
+
+        found = [topic for topic in await self._each(described, names) if topic is not None]
+        missing = {broker.address: broker for topic in found for broker in topic.missing}
+        return Answers([TopicTotals(one.name, one.queues, one.put_rate, None) for one in found], missing.values())
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
         """Yields the dead letters of a group, as `Admin.dead_letters`.

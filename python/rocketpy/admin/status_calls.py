@@ -147,10 +147,6 @@ class StatusCalls(DeadLetterCalls):
     __slots__ = ()
 
     @abstractmethod
-    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
-        """Results of a call for each item, in their order; at most `CONCURRENT_CALLS` run at a time."""
-
-    @abstractmethod
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster."""
 

@@ -1,6 +1,6 @@
 //! Topics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::{outcome, wire};
 const ROUTE_WAIT: Duration = Duration::from_secs(3);
 /// Pause between two questions for the route of a new topic.
 const ROUTE_POLL: Duration = Duration::from_millis(10);
-/// Number of topics from which the brokers tell which of them they have, and not the routes of each.
+/// Number of topics from which a broker is asked first which of them it has.
 const MANY_TOPICS: usize = 8;
 
 impl Admin {
@@ -108,7 +108,7 @@ impl Admin {
     pub async fn known_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
         self.client.check()?;
         let route = self.fetch(topic).await?;
-        let places = places_in(&route);
+        let places = places(&route);
         let answers = self.gather(&places, |api, place| {
             let topic = topic.to_owned();
             async move {
@@ -140,15 +140,7 @@ impl Admin {
     /// # Errors
     /// [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
     pub async fn known_totals(&self, topics: Vec<String>) -> Result<Answers<TopicTotals>, ClientError> {
-        let mut places = self.readable().await?;
-        if topics.len() < MANY_TOPICS {
-            let mut holders = BTreeSet::new();
-            for topic in &topics {
-                let route = self.client.api().fetch_route(topic).await?;
-                holders.extend(route.iter().flat_map(places_in).map(|place| place.address));
-            }
-            places.retain(|place| holders.contains(&place.address));
-        }
+        let places = self.readable().await?;
         let topics = Arc::new(topics);
         let answers = self.gather(&places, |api, place| {
             let topics = topics.clone();
@@ -184,7 +176,7 @@ impl Admin {
 
     /// One broker of each name in a topic's route.
     pub(super) async fn places_of(&self, topic: &str) -> Result<Vec<Place>, ClientError> {
-        Ok(places_in(&self.fetch(topic).await?))
+        Ok(places(&self.fetch(topic).await?))
     }
 
     /// The topic's route as it is now.
@@ -300,7 +292,7 @@ impl Api {
 }
 
 /// One broker of each name in a route.
-fn places_in(route: &TopicRoute) -> Vec<Place> {
+fn places(route: &TopicRoute) -> Vec<Place> {
     let place = |(broker_name, address): (&str, &str)| Place {
         broker_name: broker_name.to_owned(),
         address: address.to_owned(),
