@@ -161,6 +161,12 @@ def test_each_command_that_does_not_work_gives_the_reason(shop: Shop):
     assert not wrong
 
 
+def test_a_slave_tells_how_it_follows_its_master(shop: Shop):
+    told, _ = shop.told["haStatus -b {slave}"]
+    assert "1970" not in told
+    assert "null" not in told
+
+
 def test_the_page_lists_every_command():
     found = results()
     assert len(found) == COMMANDS
