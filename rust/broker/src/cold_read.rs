@@ -141,6 +141,7 @@ impl ColdReads {
         let left = counted.turn(Instant::now(), self.window);
         match counted.groups.get(group) {
             Some(count) if count.bytes >= limit.bytes => {
+                assert!(left <= self.window, "a window ends in time");
                 Err(Reached { limit_bytes: limit.bytes, window: self.window, left })
             }
             _ => Ok(()),
@@ -163,6 +164,7 @@ impl ColdReads {
         let count = counted.groups.entry(group.clone()).or_insert(new);
         count.bytes = count.bytes.saturating_add(bytes);
         count.last_at_ms = now_ms;
+        assert!(counted.groups.len() <= MAX_COUNTED, "the counted groups are bounded");
     }
 
     /// Limits and reads, as tools ask for them.
@@ -209,6 +211,7 @@ impl Counted {
         self.began = Some(now);
         self.bytes = 0;
         self.groups.values_mut().for_each(|count| count.bytes = 0);
+        assert!(!window.is_zero(), "a window has a length");
         window
     }
 }

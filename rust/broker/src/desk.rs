@@ -18,7 +18,6 @@ use crate::process::rooms::Rooms;
 use crate::put::{Acks, Intake};
 use crate::registration::Registrar;
 use crate::role_change::RoleChanges;
-use crate::tables_at_slaves::TablesAtSlaves;
 use crate::timer::Timers;
 use crate::transaction::Transactions;
 use crate::waiting::Waiting;
@@ -33,8 +32,6 @@ pub(crate) struct Desk {
     pub(crate) timers: Arc<Timers>,
     pub(crate) transactions: Arc<Transactions>,
     pub(crate) peers: Peers,
-    /// Changes of tables that slaves are to have before they are answered.
-    pub(crate) tables_at_slaves: TablesAtSlaves,
     pub(crate) role_changes: Arc<RoleChanges>,
     /// Pulls until a message comes, and questions about the newest messages until dispatch knows them.
     pub(crate) held: HeldRequests<Waiting>,
@@ -100,7 +97,6 @@ impl Desk {
             delays: delays.clone(),
             timers: timers.clone(),
             transactions: transactions.clone(),
-            tables_at_slaves: TablesAtSlaves::new(ground.clone(), slaves.clone()),
             peers,
             role_changes,
             held,

@@ -75,6 +75,7 @@ impl TablesAtSlaves {
             let failure = self.round(within).await.err();
             *last = Round { covers, failure };
         }
+        assert!(last.covers >= number, "the round began after the change");
         last.outcome()
     }
 
@@ -84,6 +85,7 @@ impl TablesAtSlaves {
         let own: BTreeMap<u64, String> =
             near.filter_map(|slave| Some((slave.broker_id()?, slave.address()?.to_owned()))).collect();
         let wanted = self.slaves.needed().min(own.len());
+        assert!(wanted <= own.len(), "each slave that is waited for is asked");
         let mut calls = JoinSet::new();
         for address in own.into_values() {
             let client = self.client.clone();

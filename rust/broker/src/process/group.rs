@@ -63,7 +63,7 @@ fn put_all(desk: &Arc<Desk>, wanted: Result<Vec<GroupConfig>, Refusal>, reply: R
             info!(group = name, "consumer group created or changed");
         }
         group::make_retry_topics(&owner.ground, &owner.intake, &groups).await;
-        owner.tables_at_slaves.have_change().await?;
+        owner.acks.tables_at_slaves().have_change().await?;
         Ok(Response::success())
     });
 }

@@ -50,7 +50,7 @@ impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
         let desk = &self.0;
         if desk.ground.quotas().are_on() {
-            return quota::serve_within(desk, request, reply);
+            return quota::serve_within(desk, request, reply, serve);
         }
         serve(desk, connection, request, reply);
     }
@@ -70,6 +70,11 @@ impl Handler for Processor {
         self.0.held.disconnected(connection.id());
         client::disconnected(&self.0.ground, &self.0.members, &self.0.rooms, connection.id());
     }
+}
+
+/// Serves the requests that waited for quotas and pass by now, and rejects those whose time is up.
+pub(crate) fn release_by_quotas(desk: &Arc<Desk>) {
+    quota::release(desk, serve);
 }
 
 /// Leads a request to its function.

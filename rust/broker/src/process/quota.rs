@@ -19,7 +19,6 @@ use rocketpy_protocol::{Command, batch};
 use rocketpy_remoting::{Connection, Reply, Response, cork};
 use tracing::{debug, info};
 
-use super::serve;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, response as respond, success_json};
 use crate::desk::Desk;
@@ -34,8 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum wait of a pull that asks for one, in addition to its wait for messages: clients give it 10 to 15 s more than they ask for.
 const PULL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Serves a request.
+pub(super) type Serve = fn(&Arc<Desk>, &Arc<Connection>, Command, Reply);
+
 /// Serves a request, if its quotas allow it, or has it wait for them.
-pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply) {
+pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply, serve: Serve) {
     let connection = reply.connection().clone();
     let Some((want, patience)) = want(&connection, &request) else {
         return serve(desk, &connection, request, reply);
@@ -122,7 +124,7 @@ pub(super) fn charge(
 }
 
 /// Serves those that pass by now, and rejects those whose time is up.
-pub(crate) fn release(desk: &Arc<Desk>) {
+pub(super) fn release(desk: &Arc<Desk>, serve: Serve) {
     loop {
         let released = desk.ground.quotas().release(desk.ground.store().monotonic());
         if released.is_empty() {
@@ -131,14 +133,14 @@ pub(crate) fn release(desk: &Arc<Desk>) {
         let _cork = cork();
         for released in released {
             match released {
-                Released::Passed(waiting) => pass(desk, waiting),
+                Released::Passed(waiting) => pass(desk, waiting, serve),
                 Released::Late(Waiting { request, reply, .. }, over) => reject(desk, &request, reply, over),
             }
         }
     }
 }
 
-fn pass(desk: &Arc<Desk>, Waiting { request, reply, room }: Waiting) {
+fn pass(desk: &Arc<Desk>, Waiting { request, reply, room }: Waiting, serve: Serve) {
     drop(room);
     let connection = reply.connection().clone();
     let is_read = !code::may_change(request.code);

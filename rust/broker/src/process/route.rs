@@ -71,8 +71,6 @@ const fn refused(why: &'static str) -> Route {
     Route::Refused { why }
 }
 
-pub(super) const NO_POP: &str = "POP consumption is not supported, use a push, pull or lite pull consumer";
-
 request_table! {
     Route:
 
@@ -231,7 +229,7 @@ request_table! {
     | CHANGE_MESSAGE_INVISIBLETIME
     | NOTIFICATION
     | POLLING_INFO
-    | BATCH_ACK_MESSAGE => refused(NO_POP);
+    | BATCH_ACK_MESSAGE => refused(tuning::NO_POP);
     POP_LITE_MESSAGE
     | LITE_SUBSCRIPTION_CTL
     | ACK_LITE_MESSAGE

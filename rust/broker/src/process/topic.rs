@@ -90,7 +90,7 @@ fn answer_change(
                     // A route query right after the answer finds the topic.
                     condition.announced = owner.intake.announce(&change);
                 }
-                if let Err(refusal) = owner.tables_at_slaves.have_change().await {
+                if let Err(refusal) = owner.acks.tables_at_slaves().have_change().await {
                     return reply.send(refusal.response());
                 }
                 acknowledge(&owner.acks, condition, reply, Response::success());
@@ -180,7 +180,7 @@ pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
             answer_later(desk.ground.tasks(), reply, async move {
                 topic::delete(&owner.ground, &owner.members, &topic).await?;
                 super::held::resume_all(&owner, |held| held.of_topic(&topic)).await;
-                owner.tables_at_slaves.have_change().await?;
+                owner.acks.tables_at_slaves().have_change().await?;
                 Ok(Response::success())
             });
         }

@@ -8,10 +8,11 @@ use rocketpy_protocol::header::{Header, ResetMasterFlushOffsetHeader};
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
-use super::route::NO_POP;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json};
 use crate::refusal::Refusal;
+
+pub(super) const NO_POP: &str = "POP consumption is not supported, use a push, pull or lite pull consumer";
 
 /// The field of SET_COMMITLOG_READ_MODE.
 const READ_AHEAD_MODE: &str = "READ_AHEAD_MODE";

@@ -12,6 +12,7 @@ use crate::ha::Slaves;
 use crate::held_send::{Held, HeldSends};
 use crate::metrics::TimedSend;
 use crate::registration::{Announced, Registrar};
+use crate::tables_at_slaves::TablesAtSlaves;
 
 /// Conditions for sending an answer: every mark that is set must be reached. Without marks it is sent at once.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ pub(crate) struct Acks {
     held: Arc<HeldSends>,
     /// Sends that wait for slaves.
     held_for_slaves: Arc<HeldSends>,
+    /// Changes of tables that slaves are to have before they are answered.
+    tables_at_slaves: TablesAtSlaves,
 }
 
 impl Acks {
@@ -46,7 +49,12 @@ impl Acks {
         registrar: Option<Arc<Registrar>>,
         [held, held_for_slaves]: [Arc<HeldSends>; 2],
     ) -> Self {
-        Self { ground, registrar, slaves, held, held_for_slaves }
+        let tables_at_slaves = TablesAtSlaves::new(ground.clone(), slaves.clone());
+        Self { ground, registrar, slaves, held, held_for_slaves, tables_at_slaves }
+    }
+
+    pub(crate) fn tables_at_slaves(&self) -> &TablesAtSlaves {
+        &self.tables_at_slaves
     }
 
     /// The flush has reached an offset.

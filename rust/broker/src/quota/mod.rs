@@ -141,8 +141,10 @@ impl Quotas {
         let mut limiter = self.limiter.lock();
         let (_, rules) = self.table.all();
         let rules = Rules::new(rules.into_values());
-        self.are_on.store(rules.any(), Ordering::Relaxed);
+        let are_on = rules.any();
+        self.are_on.store(are_on, Ordering::Relaxed);
         limiter.set_rules(rules, now);
+        assert!(are_on == limiter.rules().any(), "quotas are asked if one limits something");
         drop(limiter);
         self.changed.notify_one();
     }
@@ -168,7 +170,9 @@ impl Quotas {
                 waiting,
             }
         };
-        let quotas = rules.into_iter().map(used).collect();
+        let number = rules.len();
+        let quotas: Vec<QuotaUse> = rules.into_iter().map(used).collect();
+        assert!(quotas.len() == number, "each quota is listed");
         QuotaList { data_version, quotas }
     }
 

@@ -101,7 +101,7 @@ impl Service for QuotaWatch {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            process::quota::release(&self.0);
+            process::release_by_quotas(&self.0);
             // All that pass within this time share a round.
             tokio::time::sleep(MESSAGES_PACE).await;
         })

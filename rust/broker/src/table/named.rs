@@ -227,7 +227,6 @@ impl<V: Named> NamedTable<V> {
     ///
     /// # Errors
     /// As [`Self::create`].
-    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn put(&self, value: V) -> Result<Changed<V>, Refusal> {
         let name = value.name().to_owned();
         self.update(&name, |_| Ok(value))
