@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -154,7 +155,7 @@ class DrainCalls(ChangeCalls):
         if dry_run:
             return int(note)
         if int(note) != now:
-            await self._set_permission(address, int(note))
+            await self._restore_permission(address, int(note))
         await self._ask(native.set_note, NOTES, broker_name, None)
         return int(note)
 
@@ -163,6 +164,13 @@ class DrainCalls(ChangeCalls):
 
     async def _set_permission(self, address: str, permission: int) -> None:
         await self._ask(self._native_admin().update_broker_config, address, {"brokerPermission": str(permission)})
+
+    async def _restore_permission(self, address: str, permission: int) -> None:
+        """Restores a permission. The broker keeps no live value if the layer below has it."""
+        with suppress(NotSupportedError):  # Apache's broker has no layers
+            await self._ask(self._native_admin().change_config, address, {}, ["brokerPermission"], False, False)
+        if await self._permission(address) != permission:
+            await self._set_permission(address, permission)
 
     async def _drain(
         self, broker: str, quiet: float, timeout: float | None, force: bool
