@@ -167,3 +167,27 @@ impl Metrics {
         [("QUEUE_PUT_NUMS", self.sent.cut_queues()), ("QUEUE_GET_NUMS", self.got.cut_queues())]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::put::{Origin, put};
+    use crate::testing::{TestBroker, message};
+
+    #[tokio::test]
+    async fn item_that_is_idle_for_too_long_is_dropped() {
+        let idle = Duration::from_secs(60);
+        let broker = TestBroker::open(|config| config.metrics.idle = Some(idle));
+        let (ground, start) = (&broker.ground, Instant::now());
+        let sum = |now| {
+            let item = ground.metrics().item(now, "", "TOPIC_PUT_NUMS", "SELF_TEST_TOPIC");
+            item.map(|[minute, ..]| minute.sum)
+        };
+        put(&broker.intake, Origin::Client, &message("SELF_TEST_TOPIC", "")).unwrap();
+        for (seconds, expected) in [(10, Some(1)), (60, Some(1)), (80, None)] {
+            let now = start + Duration::from_secs(seconds);
+            ground.sample(now);
+            assert_eq!(sum(now), expected, "after {seconds} s");
+        }
+    }
+}
