@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rocketpy_model::{TopicConfig, name};
+use rocketpy_model::{PhysicalOffset, TopicConfig, name};
 use tracing::info;
 
 use crate::blocking::{aside, on_disk};
@@ -161,13 +161,8 @@ pub(crate) async fn clean_unused(ground: &Arc<Ground>, members: &Members) -> Res
     if !ground.role().is_master() {
         return Ok(0);
     }
-    let owner = ground.clone();
-    let names = aside(move || {
-        let names = owner.store().queues().into_iter().map(|queue| queue.topic);
-        names.filter(|name| !is_system(name, &owner.config())).collect::<BTreeSet<Arc<str>>>()
-    });
     let mut removed = 0;
-    for name in names.await {
+    for name in with_queues(ground).await {
         let Some(leaving) = ground.topics().leave_unknown(&name) else { continue };
         on_disk(members.offsets().remove_topic(&name)?).await?;
         let (store, topic) = (ground.store().clone(), name.clone());
@@ -182,9 +177,45 @@ pub(crate) async fn clean_unused(ground: &Arc<Ground>, members: &Members) -> Res
     Ok(removed)
 }
 
+/// Removes, at a slave, the queues of topics that its master has deleted. `before` is a place that dispatch had reached when the master was asked
+/// for its topics. A queue with a record after it stays: its topic may have been created after the answer. Returns whether all unknown topics are gone.
+///
+/// # Errors
+/// A file cannot be written; what comes before it is done.
+pub(crate) async fn clean_deleted(ground: &Arc<Ground>, before: PhysicalOffset) -> Result<bool, Refusal> {
+    let mut are_gone = true;
+    for name in with_queues(ground).await {
+        let Some(leaving) = ground.topics().leave_unknown(&name) else { continue };
+        let (store, topic) = (ground.store().clone(), name.clone());
+        let queues = aside(move || {
+            let queues = store.delete_topic_before(&topic, before);
+            drop(leaving); // here, because the round may end before its queues are gone
+            queues
+        });
+        match queues.await? {
+            0 => are_gone = false,
+            queues => {
+                ground.metrics().forget_topic(&name);
+                info!(topic = &*name, queues, "topic deleted, as at the master");
+            }
+        }
+    }
+    Ok(are_gone)
+}
+
+/// Topics that have queues, without those of the system.
+async fn with_queues(ground: &Arc<Ground>) -> BTreeSet<Arc<str>> {
+    let owner = ground.clone();
+    let names = aside(move || {
+        let names = owner.store().queues().into_iter().map(|queue| queue.topic);
+        names.filter(|name| !is_system(name, &owner.config())).collect()
+    });
+    names.await
+}
+
 #[cfg(test)]
 mod tests {
-    use rocketpy_model::{PhysicalOffset, system};
+    use rocketpy_model::system;
     use rocketpy_store::NewRecord;
 
     use super::*;
@@ -196,20 +227,7 @@ mod tests {
         add_topic(&broker, TopicConfig::new("known", 1)).await;
         let store = broker.ground.store();
         for topic in ["known", "unused", "leaving", system::SCHEDULE_TOPIC] {
-            let record = NewRecord {
-                topic,
-                queue_id: 0,
-                flag: 0,
-                sys_flag: 0,
-                born_at_ms: 1,
-                born_host: "127.0.0.1:1".parse().unwrap(),
-                reconsume_times: 0,
-                prepared_transaction_offset: PhysicalOffset(0),
-                body: b"x",
-                properties: b"",
-                may_have_crc: true,
-            };
-            store.append(&record).unwrap();
+            store.append(&record(topic)).unwrap();
         }
         let length = |topic| store.queue_bounds(topic, 0).max.get();
         until("dispatch has come there", || length(system::SCHEDULE_TOPIC) == 1).await;
@@ -223,5 +241,40 @@ mod tests {
         created.written.unwrap().done().await.unwrap();
         assert_eq!(clean_unused(&broker.ground, &broker.members).await.unwrap(), 0);
         assert_eq!(length("leaving"), 1);
+    }
+
+    #[tokio::test]
+    async fn a_slave_keeps_the_queues_of_a_topic_with_a_message_after_the_answer_of_its_master() {
+        let broker = TestBroker::open(|_| {});
+        add_topic(&broker, TopicConfig::new("known", 1)).await;
+        let store = broker.ground.store();
+        for topic in ["known", "deleted", "later"] {
+            store.append(&record(topic)).unwrap();
+        }
+        let length = |topic| store.queue_bounds(topic, 0).max.get();
+        until("dispatch has come there", || length("later") == 1).await;
+        let answered = store.dispatched_offset();
+        store.append(&record("later")).unwrap();
+        until("dispatch has come there", || length("later") == 2).await;
+        assert!(!clean_deleted(&broker.ground, answered).await.unwrap());
+        assert_eq!(["known", "deleted", "later"].map(length), [1, 0, 2]);
+        assert!(clean_deleted(&broker.ground, store.dispatched_offset()).await.unwrap());
+        assert_eq!(["known", "later"].map(length), [1, 0]);
+    }
+
+    fn record(topic: &str) -> NewRecord<'_> {
+        NewRecord {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: 1,
+            born_host: "127.0.0.1:1".parse().unwrap(),
+            reconsume_times: 0,
+            prepared_transaction_offset: PhysicalOffset(0),
+            body: b"x",
+            properties: b"",
+            may_have_crc: true,
+        }
     }
 }

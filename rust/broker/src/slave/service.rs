@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use crate::blocking::{aside, on_disk};
 use crate::delay::Delays;
 use crate::ground::Ground;
 use crate::members::Members;
+use crate::operation::topic;
 use crate::parts::Parts;
 use crate::refusal::Refusal;
 use crate::role::OwnLog;
@@ -43,6 +45,8 @@ pub(crate) struct MasterMetadata {
     pending: Mutex<Pending>,
     /// One round at a time.
     rounds: tokio::sync::Mutex<()>,
+    /// Whether there may be queues of topics that the master has deleted.
+    has_deleted: AtomicBool,
     /// What is not taken over at the moment, by its name: the log says the same once.
     reasons: Mutex<BTreeMap<&'static str, String>>,
     #[cfg(test)]
@@ -78,6 +82,7 @@ impl MasterMetadata {
             pace,
             pending: Mutex::default(),
             rounds: tokio::sync::Mutex::default(),
+            has_deleted: AtomicBool::new(true), // the start does not know
             reasons: Mutex::default(),
             #[cfg(test)]
             warnings: std::sync::atomic::AtomicUsize::default(),
@@ -159,7 +164,12 @@ impl MasterMetadata {
         if let Some(token) = &self.token {
             master.check_proof(&**token).await?;
         }
-        self.check("topics", address, self.take_topics(&master).await)?;
+        let before = self.ground.store().dispatched_offset();
+        let topics = match self.take_topics(&master).await {
+            Ok(()) => self.clean_deleted(before).await,
+            failed => failed,
+        };
+        self.check("topics", address, topics)?;
         self.check("groups", address, self.take_groups(&master).await)?;
         self.check("quotas", address, self.take_quotas(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
@@ -212,6 +222,7 @@ impl MasterMetadata {
         let Adopted { removed, written } =
             ground.topics().adopt(table.data_version, table.topic_config_table)?;
         on_disk(written).await?;
+        self.has_deleted.store(true, Ordering::Relaxed);
         let owner = ground.clone();
         aside(move || owner.set_topic_retention()).await.map_err(Refusal::from)?;
         for topic in &removed {
@@ -219,6 +230,14 @@ impl MasterMetadata {
             on_disk(self.members.offsets().remove_topic(topic)?).await?;
         }
         info!(topics, removed = removed.len(), "topics of the master copied");
+        Ok(())
+    }
+
+    async fn clean_deleted(&self, before: PhysicalOffset) -> Result<(), NotTaken> {
+        if self.has_deleted.load(Ordering::Relaxed) && !self.ground.role().is_master() {
+            let are_gone = topic::clean_deleted(&self.ground, before).await?;
+            self.has_deleted.store(!are_gone, Ordering::Relaxed);
+        }
         Ok(())
     }
 
