@@ -85,7 +85,7 @@ RUNS = [
     Run("sendMsgStatus", "-b shop-a -s 10 -c 1", says=("rt=", "SEND_OK")),
     Run("checkMsgSendRT", "-t orders -a 2 -s 10", says=("#Broker Name", "true", "Avg RT")),
     Run("brokerConsumeStats", "-b {broker}", says=("#Topic", "#Group", "Diff Total")),
-    Run("producerConnection", "-g makers -t orders", says=("RUST", "127.0.0.1")),
+    Run("producerConnection", "-g makers -t orders", says=("PYTHON", "127.0.0.1")),
     Run("producer", "-b {broker}", says=("makers",)),
     Run("consumerConnection", "-g readers", says=("orders", "CONSUME_PASSIVELY", "CLUSTERING")),
     Run("consumerProgress", says=("readers", "#Diff Total")),
