@@ -61,7 +61,7 @@ def test_sends_over_quota_wait_and_come_again_when_they_are_rejected(
 
 
 def test_consumers_over_quota_are_held_and_come_again(cpp: Cpp, go: Go, java: Java, rocketpy_address: str, home):
-    """The first pull takes the messages of seven seconds: the next one is held, told to come again, and held again."""
+    """The first pull takes the messages of seven seconds: the next one is held, repeated, and held again."""
     topic, prefix = fresh("quota-pulled"), fresh("quota-readers")
     with Admin(rocketpy_address) as admin:
         admin.create_topic(topic, queues=1)

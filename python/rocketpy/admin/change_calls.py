@@ -117,7 +117,7 @@ class ChangeCalls(StatusCalls):
             write_queues: Number of write queues; default: `queues`, if given.
             readable: Whether consumers may read the topic.
             writable: Whether producers may send to the topic.
-            broker: Only at this broker.
+            broker: Only at the broker with this name, or `host:port` of its master.
             attributes: Attributes to set; the value None removes an attribute.
             force: Whether to remove queues even if they hold messages.
             dry_run: Whether to return the changes without making them.
@@ -150,7 +150,9 @@ class ChangeCalls(StatusCalls):
                 raise InvalidArgumentError(f"{name} must be 1 or more: {value}")
         wanted = {name: value for name, value in given.items() if value is not None}
         described = await self.describe_topic(topic)
-        places = [one for one in described.brokers if broker is None or broker == one.broker_name]
+        places = [
+            one for one in described.brokers if broker in (None, one.broker_name, one.addresses.get(MASTER_ID, ""))
+        ]
         if not places:
             raise BrokerNotFoundError(f"topic {topic} is not at broker {broker}", hint=NO_BROKER_HINT)
         if queues is not None and not force:
@@ -205,7 +207,7 @@ class ChangeCalls(StatusCalls):
 
         Args:
             group: Name of the group.
-            broker: Only at this broker.
+            broker: Only at the broker with this name, or `host:port` of its master.
             dry_run: Whether to return the changes without making them.
             settings: Settings of `rocketpy.admin.changes.GroupSettings`; others stay unchanged.
 

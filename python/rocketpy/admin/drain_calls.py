@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.cluster import GroupInfo, QueueInfo
+    from rocketpy.admin.status_calls import Delayed
 
 __all__ = ["DrainCalls"]
 
@@ -223,7 +224,7 @@ class DrainCalls(ChangeCalls):
 
     async def _check_drained(self, broker_name: str, address: str) -> None:
         if await self._permission(address) & WRITE:
-            text = f"broker {broker_name} accepts messages again: the drain was cancelled, or the broker was restarted"
+            text = f"broker {broker_name} accepts messages again: another command restored its permission"
             raise RefusedError(text, hint=GO_ON_HINT)
 
     async def _alone(self, broker_name: str) -> list[str]:
@@ -292,10 +293,23 @@ class DrainCalls(ChangeCalls):
 
     async def _held_back(self, broker_name: str, address: str) -> int:
         """Number of delayed messages, timers and open transactions of one broker."""
-        parts = [one for one in await self._delayed() if one.queue.broker_name == broker_name]
+        parts = await self._delayed_at(broker_name)
         timers = (await self.broker_figures(address)).get("timersWaiting", "0")
         _, start, end = await self._open_transactions(broker_name)
         return sum(one.end - one.start for one in parts) + int(timers) + end - start
+
+    async def _delayed_at(self, broker_name: str) -> list[Delayed]:
+        """Parts of the delay levels of one broker whose delay has not ended.
+
+        Raises:
+            RequestTimeoutError: The broker does not answer. Its topic must not be removed as if nothing waited.
+        """
+        parts = await self._delayed()
+        for one in parts.missing:
+            if one.broker_name == broker_name:
+                text = f"delayed messages of broker {broker_name} are unknown: {one.error}"
+                raise RequestTimeoutError(text, hint=GO_ON_HINT, retryable=True)
+        return [one for one in parts if one.queue.broker_name == broker_name]
 
     async def _open_transactions(self, broker_name: str) -> tuple[MessageQueue, int, int]:
         """Queue of half messages of one broker, and its part from the oldest open transaction on."""
@@ -420,9 +434,8 @@ class DrainCalls(ChangeCalls):
             count = (await self._ask(self._native_admin().timers, address)).get(topic, 0)
         except (NotSupportedError, RefusedError):  # no timers there
             count = 0
-        for part in await self._delayed():
-            if part.queue.broker_name == broker_name:
-                count += await self._count_real(topic, part.queue, part.start, part.end)
+        for part in await self._delayed_at(broker_name):
+            count += await self._count_real(topic, part.queue, part.start, part.end)
         return count + await self._count_real(topic, *await self._open_transactions(broker_name))
 
     async def _count_real(self, topic: str, queue: MessageQueue, start: int, end: int) -> int:

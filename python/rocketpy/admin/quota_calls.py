@@ -22,7 +22,7 @@ class QuotaCalls(ConfigCalls):
         """Quotas of one broker with their use, by scope and name.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
 
         Raises:
             NotSupportedError: The broker does not support the request, as Apache's.
@@ -44,11 +44,12 @@ class QuotaCalls(ConfigCalls):
         """Sets a quota at one broker, or replaces that of its scope and name. It counts at once, and after restarts.
 
         Args:
-            address: `host:port` of a master; see `brokers`. Its slaves copy the quota.
+            address: Name or `host:port` of a master; see `brokers`. Its slaves copy the quota.
             quota: The limits. Limits that are None are removed from an earlier quota of the name.
 
         Raises:
-            RefusedError: The name is invalid or belongs to the system, the broker is a slave, or it has 1000 quotas.
+            RefusedError: The name is invalid or belongs to the system, the broker is a slave, or it has 1000 quotas. A
+                retry is safe.
         """
         # Not at the top: the native module loads the class, if it is needed at all.
         from rocketpy.admin.quotas import Quota
@@ -60,7 +61,7 @@ class QuotaCalls(ConfigCalls):
         """Removes a quota from one broker. Requests that wait for it continue at once.
 
         Args:
-            address: `host:port` of a master; see `brokers`.
+            address: Name or `host:port` of a master; see `brokers`.
             scope: `topic`, `group` or `address`.
             name: Name of the quota, as `quotas` shows it.
 

@@ -10,7 +10,7 @@ __all__ = ["Quota", "QuotaUse"]
 
 Scope = Literal["topic", "group", "address"]
 MAX_LIMIT = 10**12
-"""Largest limit."""
+"""Maximum limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Quota:
 
     Raises:
         InvalidArgumentError: The scope is unknown, no limit is given, a limit is not from 1 to 10^12, or `connections`
-            limits something else than an address.
+            limits anything but an address.
 
     Examples:
         >>> Quota("topic", "orders", send_messages=1000).limits

@@ -111,7 +111,7 @@ def broker_row(found: BrokerFigures) -> BrokerStatus:
 
 
 def group_row(group: GroupProgress, missing: tuple[str, ...]) -> GroupStatus:
-    """Returns the status of a group from what brokers told."""
+    """Returns the status of a group from the answers of brokers."""
     members = len(group.members)
     if group.error is not None:
         return GroupStatus(group.name, members, None, None, None, None, group.error, missing)
@@ -286,7 +286,7 @@ class StatusCalls(DeadLetterCalls):
         return groups, "; ".join(problems) or None
 
     async def _rate(self, topic: TopicTotals) -> float:
-        """Messages per second of a topic, over the last minute. Brokers that do not report it are asked for offsets."""
+        """Messages per second of a topic, over the last minute. Offsets replace a missing report."""
         if topic.put_rate > 0 or topic.error is not None:
             return topic.put_rate
         return sum([await self._stored_since(one, RATE_MS) for one in topic.queues]) * 1000 / RATE_MS

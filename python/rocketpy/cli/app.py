@@ -93,11 +93,8 @@ def parameter(flag: Flag) -> inspect.Parameter:
     """Converts a flag for typer. The server applies the default, so that a file may set the value."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
-    default: Any = inspect.Parameter.empty
-    if flag.repeated:
-        kind, default = list[kind], []
-    elif not flag.required:
-        kind, default = kind | None, None
+    kind = list[kind] if flag.repeated else kind | None
+    default: Any = [] if flag.repeated else None
     if flag.is_argument:
         info: Any = typer.Argument(metavar=flag.metavar, help=text)
     else:

@@ -12,7 +12,6 @@ class Flag(NamedTuple):
     metavar: str
     help: str
     default: str | int | None = None
-    required: bool = False
     repeated: bool = False
     short: str | None = None
 

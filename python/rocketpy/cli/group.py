@@ -100,7 +100,7 @@ def member_row(member: GroupMember, state: ConsumerRunningInfo | None, *, as_jso
 
 
 def print_member(state: ConsumerRunningInfo, *, stacks: bool) -> None:
-    """Prints why a member told nothing of itself, or its stacks."""
+    """Prints the error of a member that did not report its state, or its stacks."""
     if state.error is not None:
         print(printable(f"{state.client_id} does not report its version: {state.error}"))
     elif stacks:

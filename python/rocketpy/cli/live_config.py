@@ -8,7 +8,7 @@ import typer
 
 from rocketpy import Admin, ConfigUpdate, ConfigValue, _rocketpy
 from rocketpy.base.text import printable
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.cli.serve import settings_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -16,7 +16,6 @@ from rocketpy.console.exits import CommandError, ExitCode
 Server = Annotated[
     str, typer.Argument(metavar="SERVER", help="Name or HOST:PORT of a broker, or HOST:PORT of a name server.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the change only.")]
 
 
 def list_keys(

@@ -6,7 +6,7 @@ import typer
 
 from rocketpy import Admin, Quota, RefusedError
 from rocketpy.admin.cluster import MASTER_ID
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
@@ -14,8 +14,9 @@ Scope = Annotated[Literal["topic", "group", "address"], typer.Argument(metavar="
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A topic, a group or an address; ord*, 10.0.0.0/8, or * for each one.")
 ]
-Broker = Annotated[str | None, typer.Option("--broker", help="Only at this broker. Default: at all masters.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
+Broker = Annotated[
+    str | None, typer.Option("--broker", metavar="BROKER", help="Only at this broker. Default: at all masters.")
+]
 LIMITS = ("send_messages", "send_bytes", "pull_messages", "pull_bytes", "connections")
 """Columns of limits."""
 NO_BROKER = "`rocketpy cluster list` shows the brokers"
@@ -92,13 +93,13 @@ def remove(
 
 
 def masters(admin: Admin, broker: str | None) -> list[tuple[str, str]]:
-    """Returns name and address of each master, or of the named one.
+    """Returns name and address of each master, or of the one with this name or address.
 
     Raises:
         CommandError: There is none.
     """
     known = [(one.broker_name, one.addresses.get(MASTER_ID)) for one in admin.brokers()]
-    found = [(name, address) for name, address in known if address is not None and broker in {None, name}]
+    found = [(name, address) for name, address in known if address is not None and broker in {None, name, address}]
     if not found:
         raise CommandError(f"no master of broker {broker}" if broker else "no master", ExitCode.REFUSED, NO_BROKER)
     return found

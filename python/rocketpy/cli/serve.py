@@ -42,10 +42,7 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
     parser = Parser(prog=f"rocketpy {name}", allow_abbrev=False, add_help=False)
     for flag in COMMANDS[name].flags:
         extra: dict[str, Any] = {"metavar": flag.metavar}
-        if not flag.is_argument:
-            extra |= {"required": flag.required, "dest": flag.key}
-        elif not flag.required:
-            extra["nargs"] = "?"
+        extra |= {"nargs": "?"} if flag.is_argument else {"dest": flag.key}
         if flag.repeated:
             extra |= {"action": "append", "default": []}
         names = (flag.name.lower(),) if flag.is_argument else flag.names

@@ -25,7 +25,7 @@ use crate::{BrokerConfig, BrokerError};
 /// Maximum number of groups whose cold reads are counted. Beyond it those that have read nothing in this window are forgotten.
 const MAX_COUNTED: usize = 10_000;
 
-/// The limits, kept in `config/coldDataFlowCtr.json`, and what groups have read.
+/// Limits, stored in `config/coldDataFlowCtr.json`, and the bytes that groups have read.
 #[derive(Debug)]
 #[doc(alias = "ColdDataCgCtrService")]
 pub(crate) struct ColdReads {
@@ -49,7 +49,7 @@ struct File {
     config_table: ByName<u64>,
 }
 
-/// What groups have read in the current window.
+/// Cold reads of groups in the current window.
 #[derive(Debug, Default)]
 struct Counted {
     began: Option<Instant>,
@@ -98,7 +98,7 @@ impl ColdReads {
     /// Sets the limits of lines `GROUP=BYTES`, all or none.
     ///
     /// # Errors
-    /// A line is none, a name is not one of a group or comes twice, or a number is not positive.
+    /// A line is malformed, a group name is invalid or repeated, or a number is not positive.
     pub(crate) fn set_limits(&self, text: &str) -> Result<Option<Written>, Refusal> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut limits = HashMap::new();
@@ -190,7 +190,7 @@ impl ColdReads {
     }
 }
 
-/// A group has read as much from the disk as it may in a window.
+/// A group has reached its limit of cold reads in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) limit_bytes: u64,
@@ -200,7 +200,7 @@ pub(crate) struct Reached {
 }
 
 impl Counted {
-    /// Begins the next window if this one is over. Returns what is left of it.
+    /// Begins the next window if this one is over. Returns the remaining time of the window.
     fn turn(&mut self, now: Instant, window: Duration) -> Duration {
         if let Some(began) = self.began {
             let left = window.saturating_sub(now.saturating_duration_since(began));

@@ -54,7 +54,7 @@ impl TablesAtSlaves {
     /// slaves are in sync, and where they are Apache's, which cannot say what they have.
     ///
     /// # Errors
-    /// They have not in time. The change is stored here, and may be there.
+    /// Too few slaves have copied it in time. The change is stored here, and may be there.
     pub(crate) async fn have_change(&self) -> Result<(), Refusal> {
         let end = self.ground.store().max_physical_offset();
         if !self.slaves.are_waited_for() || self.slaves.are_there_for(end).is_err() {

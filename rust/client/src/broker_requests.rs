@@ -84,7 +84,7 @@ impl BrokerRequests {
         Response::success().with_body(json::to_vec(&body).into())
     }
 
-    /// What the member of a group says of itself; with the stacks of its program if they are asked for.
+    /// State of the member of a group, with the stacks of its program if they are requested.
     fn running_info(&self, question: &Command, reply: Reply) {
         let consumer = match self.asked(question) {
             Ok(consumer) => consumer,

@@ -53,12 +53,12 @@ pub struct ClientConfig {
     pub program: Program,
 }
 
-/// What a client tells servers of the program that it is part of.
+/// Facts about the client's program, for servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// Its language.
     pub language: Language,
-    /// Makes the text of the stacks of its threads, for an administrator who asks for them. May block. Default: none.
+    /// Writes the stacks of the program's threads as text, on request of an administrator. May block. Default: none.
     pub stacks: Option<fn() -> String>,
 }
 

@@ -160,7 +160,7 @@ pub struct ConfigEntries {
 }
 
 impl ConfigEntries {
-    /// Whether a request asks for this in place of `key=value` lines.
+    /// Whether a request wants JSON in place of `key=value` lines.
     ///
     /// # Errors
     /// The field is malformed.

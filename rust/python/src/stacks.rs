@@ -1,4 +1,4 @@
-//! Stacks of the threads of this program, for an administrator who asks a consumer for them.
+//! Stacks of the threads of this program, on request of an administrator.
 
 use std::time::Duration;
 

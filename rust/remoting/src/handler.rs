@@ -49,7 +49,7 @@ pub trait RequestCheck: fmt::Debug + Send + Sync + 'static {
     fn refusal(&self, connection: &Arc<Connection>, request: &Command) -> Option<Response>;
 }
 
-/// Counts connections by the address of the peer, and says whether one more may open.
+/// Counts connections by the address of the peer, and admits or refuses a new one.
 pub trait ConnectionCheck: fmt::Debug + Send + Sync + 'static {
     /// Counts a connection and returns true, or returns false: it is closed at once.
     fn opens(&self, peer: IpAddr) -> bool;

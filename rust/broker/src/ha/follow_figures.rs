@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rocketpy_env::now_ms;
 
-/// What a slave's thread counts. All of it is for people.
+/// Figures of a slave's thread, for operators only.
 #[derive(Debug, Default)]
 pub(super) struct FollowFigures {
     connected_at: Mutex<Option<Instant>>,
@@ -25,11 +25,11 @@ pub(crate) struct Followed {
     /// Whether the log of the master arrives.
     pub(crate) is_active: bool,
     pub(crate) bytes_per_second: u64,
-    /// When bytes came last, in Unix milliseconds; 0: never.
+    /// Time of the last received bytes, in Unix milliseconds; 0: never.
     pub(crate) read_at_ms: i64,
-    /// When the slave reported last, in Unix milliseconds; 0: never.
+    /// Time of the last report to the master, in Unix milliseconds; 0: never.
     pub(crate) reported_at_ms: i64,
-    /// End of what the master had flushed when this slave looked for it last.
+    /// Flushed offset of the master when this slave last looked for its master.
     pub(crate) master_flushed: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Counters of what groups got, by group, topic and queue.
+//! Counters of the messages that groups pulled, by group, topic and queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const DISK_BYTES: usize = 7;
 pub(super) const DISK_NUMS: Shown = Shown::of(DISK_MESSAGES, DISK_TIMES);
 pub(super) const DISK_SIZE: Shown = Shown::of(DISK_BYTES, DISK_TIMES);
 
-/// What groups got: counters such as [`Metric::GroupMessagesOut`].
+/// Messages that groups pulled: counters such as [`Metric::GroupMessagesOut`].
 ///
 /// They stay until the group or the topic is gone, unless there are too many: then those that were idle for a minute go, and count from 0
 /// again.

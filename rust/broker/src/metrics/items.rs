@@ -73,7 +73,7 @@ impl Metrics {
         windows.map_or(0.0, |[minute, ..]| minute.rate)
     }
 
-    /// An item by Apache's name and key; `None`: there is none.
+    /// An item by Apache's name and key; `None` without one.
     #[doc(alias("BrokerStatsManager", "getStatsItem"))]
     pub(crate) fn item(&self, now: Instant, cluster: &str, name: &str, key: &str) -> Option<Windows3> {
         let now_ms = self.clock.at(now);

@@ -1,4 +1,4 @@
-//! Counters of single queues (`enableDetailStat`), of which there are no more than there may be.
+//! Counters of single queues (`enableDetailStat`). Their number is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

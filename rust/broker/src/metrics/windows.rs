@@ -1,4 +1,4 @@
-//! Windows of counters: what was counted in the last minute, hour and day.
+//! Windows of counters: their growth in the last minute, hour and day.
 //!
 //! A service takes samples of each item; a question takes one more. A window is the difference between its oldest sample and that of the
 //! question, so it ends now. Apache's end with their last sample.
@@ -19,7 +19,7 @@ const SAMPLED: [(i64, usize); 3] = [(10_000, 7), (10 * MINUTE_MS, 7), (HOUR_MS, 
 /// The samples of an item that was idle for so long are all the same.
 const ALL_THE_SAME_MS: i64 = 26 * HOUR_MS;
 
-/// What was counted between the ends of a window.
+/// Growth of a counter within a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Window {
     pub(crate) sum: u64,
@@ -206,7 +206,7 @@ impl<const N: usize> Default for Item<N> {
 }
 
 impl<const N: usize> Item<N> {
-    /// Adds to a counter; what it was before.
+    /// Adds to a counter, and returns its value before.
     #[inline]
     pub(super) fn add(&self, at: usize, count: u64) -> u64 {
         self.cells[at].fetch_add(count, Ordering::Relaxed)

@@ -22,8 +22,8 @@ const MAX_PARTS: usize = 64;
 /// Maximum length of an attribute's name or value, or of an expression, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// Makes groups, or changes their configurations: all or none. They count once they are written. A slave changes nothing, and accepts what
-/// it has already.
+/// Creates groups, or changes their configurations: all or none. They count once they are written. A slave changes nothing, and accepts
+/// groups that it has with the same configuration.
 ///
 /// # Errors
 /// Something of a group has no bound, a group is named twice, or a slave would have to change one.
@@ -92,7 +92,7 @@ fn check(group: &GroupConfig) -> Result<(), Refusal> {
 }
 
 /// # Errors
-/// The group's name is none, or the group is the broker's own.
+/// The group's name is invalid, or the group is the broker's own.
 pub(crate) fn check_delete(group: &str) -> Result<(), Refusal> {
     name::check_group(group)?;
     check_group_of_clients(group)

@@ -24,7 +24,7 @@ pub(crate) type AttributeChange<'a> = (&'a str, Option<&'a str>);
 /// A topic as an operator wants it: its configuration without attributes, and changes of those that it has.
 pub(crate) type WantedTopic<'a> = (TopicConfig, Vec<AttributeChange<'a>>);
 
-/// Makes topics, or changes their configurations: all or none. A slave changes nothing, and accepts what it has already.
+/// Creates topics, or changes their configurations: all or none. A slave changes nothing, and accepts topics that it has already.
 ///
 /// # Errors
 /// A topic is the system's, named twice or has other numbers of queues or permissions than topics can have; a slave would have to change one.
@@ -156,7 +156,7 @@ pub(crate) async fn delete(ground: &Arc<Ground>, members: &Members, topic: &str)
 /// removes none: a topic of its master may come after its first message.
 ///
 /// # Errors
-/// A file cannot be written; what comes before it is done.
+/// A file cannot be written; earlier topics are removed.
 pub(crate) async fn clean_unused(ground: &Arc<Ground>, members: &Members) -> Result<usize, Refusal> {
     if !ground.role().is_master() {
         return Ok(0);

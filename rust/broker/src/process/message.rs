@@ -64,7 +64,7 @@ pub(super) fn query(Call { desk, connection, request }: Call<'_>) -> Answer {
 /// Maximum number of entries in one answer.
 const MAX_ENTRIES: usize = 10_000;
 
-/// QUERY_CONSUME_QUEUE: entries of a queue, and whether a group may want their messages.
+/// QUERY_CONSUME_QUEUE: entries of a queue, and whether they match the subscription of a group.
 pub(super) fn query_queue(Call { desk, request, .. }: Call<'_>) -> Answer {
     let header = QueryConsumeQueueRequestHeader::read(&request.ext)?;
     let QueryConsumeQueueRequestHeader { topic, queue_id, index, count, .. } = header;

@@ -182,8 +182,8 @@ fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) 
     }
 }
 
-/// Reads from the disk, unless the group has reached its limit of cold reads. A push consumer is told so, and pulls again soon. Others would
-/// fail: they wait a second at most, and get one message.
+/// Reads from the disk, unless the group has reached its limit of cold reads. Then a push consumer gets an error, and pulls again soon. Others
+/// would fail at it: they wait a second at most, and get one message.
 fn read_cold(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
     let Err(reached) = desk.reads.of_groups.check(&pull.group) else {
         return read_aside(desk, pull, reply, hold);

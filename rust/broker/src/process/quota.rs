@@ -57,7 +57,7 @@ pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply, ser
     quotas.hold(want, Waiting { request, reply, room }, now + patience, now);
 }
 
-/// What a request asks for, and how long it may wait; `None` where no quota limits it.
+/// Messages, bytes and names of a request, and its maximum wait; `None` for a request that no quota limits.
 fn want(connection: &Connection, request: &Command) -> Option<(Want, Duration)> {
     match request.code {
         code::SEND_MESSAGE
@@ -109,7 +109,7 @@ fn wanted(
     }
 }
 
-/// Takes from the quotas what a read returns.
+/// Charges the quotas of a read for the messages that it returns.
 pub(super) fn charge(
     desk: &Desk,
     connection: &Connection,
@@ -160,7 +160,7 @@ pub(crate) fn give_up(desk: &Arc<Desk>) {
     }
 }
 
-/// Answers that the quota is used up. A pull that asked for a wait is told to come again, which all clients do.
+/// Answers that the quota is exceeded. A pull with a wait gets PULL_RETRY_IMMEDIATELY: all clients repeat it.
 fn reject(desk: &Desk, request: &Command, reply: Reply, over: OverQuota) {
     if reply.is_oneway() {
         desk.ground.quotas().warn_of_dropped(&over, desk.ground.store().monotonic());

@@ -184,11 +184,11 @@ request_table! {
     SET_COMMITLOG_READ_MODE => answers(tuning::set_read_mode);
     SWITCH_TIMER_ENGINE => answers(tuning::switch_timers);
     SET_MESSAGE_REQUEST_MODE => answers(tuning::set_request_mode);
-    // There are no records of messages that were popped, so none has to go back.
+    // No message was popped here, so none returns.
     POP_ROLLBACK => answers(|_| Ok(Response::success()));
     RESET_MASTER_FLUSH_OFFSET => answers(tuning::reset_master_flushed);
 
-    // What is not there.
+    // Requests that are not supported.
     QUERY_BROKER_OFFSET
     | GET_TOPIC_CONFIG_LIST
     | GET_TOPIC_NAME_LIST

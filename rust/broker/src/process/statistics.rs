@@ -41,7 +41,7 @@ pub(super) fn item(Call { desk, request, .. }: Call<'_>) -> Answer {
     Ok(success_json(&Statistics { stats_day, stats_hour, stats_minute }))
 }
 
-/// GET_BROKER_CONSUME_STATS: how far all groups are in the topics for which they have offsets.
+/// GET_BROKER_CONSUME_STATS: progress of all groups in the topics for which they have offsets.
 pub(super) fn of_groups(Call { desk, connection, request }: Call<'_>) -> Answer {
     let header = GetBrokerConsumeStatsRequestHeader::read(&request.ext)?;
     let mut answer =

@@ -14,7 +14,7 @@ use super::usage::Usage;
 pub(super) const MAX_NAMES: usize = 10_000;
 /// Minimum time between two searches for names that need no place any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Begins the name under which those are counted together that have no place: no client can use it.
+/// First character of the name that counts all names without a place together; no client can use it.
 const OTHERS: char = '\0';
 
 /// A request that needs the consent of quotas.
@@ -25,7 +25,7 @@ pub(crate) struct Want {
     pub(crate) topic: Option<Box<str>>,
     pub(crate) group: Option<Box<str>>,
     pub(crate) address: IpAddr,
-    /// Of a pull 0: it takes what it returned ([`Limiter::charge`]).
+    /// 0 for a pull, which is charged for the messages that it returned ([`Limiter::charge`]).
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
@@ -91,7 +91,7 @@ struct Waiting<T> {
 /// A request that waited.
 #[derive(Debug)]
 pub(crate) enum Released<T> {
-    /// It took what it asked for.
+    /// The request took its messages and bytes.
     Passed(T),
     Late(T, OverQuota),
 }
@@ -135,10 +135,10 @@ impl<T> Limiter<T> {
         &mut self.usage
     }
 
-    /// Takes what a request asks for, if all of its quotas allow it.
+    /// Takes messages and bytes of a request, if all of its quotas allow it.
     ///
     /// # Errors
-    /// One of them does not, or earlier requests wait for it.
+    /// A quota does not allow the request, or earlier requests wait for that quota.
     pub(super) fn ask(&mut self, want: &Want, now: Duration) -> Result<(), OverQuota> {
         let keys = self.keys(want, now);
         match keys.iter().find(|key| !self.passes(key, now, true)) {
@@ -172,7 +172,7 @@ impl<T> Limiter<T> {
         self.blocked.insert(key);
     }
 
-    /// Takes what a pull returned, which may be more than there is.
+    /// Charges a pull for the messages that it returned. The balance may become a debt.
     pub(super) fn charge(&mut self, want: &Want, now: Duration) {
         let keys = self.keys(want, now);
         self.take(&keys, want.messages, want.bytes, now);
@@ -185,7 +185,7 @@ impl<T> Limiter<T> {
         }
     }
 
-    /// Requests that pass now, and those whose time is up. Of the pulls for one name only the first: what it returns is not known yet.
+    /// Requests that pass now, and those whose time is up. Of the pulls for one name only the first, because its size is not known yet.
     pub(super) fn release(&mut self, now: Duration) -> Vec<Released<T>> {
         let mut released: Vec<_> = self.free.drain(..).map(Released::Passed).collect();
         for key in self.blocked.clone() {
@@ -317,7 +317,7 @@ impl<T> Limiter<T> {
         self.names[*slot].get_mut(name).expect("a key names what is counted")
     }
 
-    /// Whether the next request of the name passes; with `behind` one that comes now.
+    /// Whether the next request of the name passes; with `behind`, a new one after those that wait.
     fn passes(&mut self, key: &Key, now: Duration, behind: bool) -> bool {
         let Some(tracked) = self.names[key.0].get_mut(&key.1) else { return false };
         (!behind || tracked.waiting.is_empty()) && wait(&mut tracked.buckets, now).0.is_zero()
@@ -395,7 +395,7 @@ impl<T> Limiter<T> {
         Some((slot, name))
     }
 
-    /// Forgets names whose buckets are full: when they come again, nothing is different.
+    /// Removes names whose buckets are full: a new bucket would be the same.
     fn sweep(&mut self, slot: usize, now: Duration) {
         if self.swept_at.is_some_and(|at| now < at + SWEEP_EVERY) {
             return;

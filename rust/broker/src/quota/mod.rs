@@ -60,7 +60,7 @@ pub(crate) struct Quotas {
     /// Notified when a request begins to wait, or quotas change.
     changed: Notify,
     connections: Connections,
-    /// When the log said last that sends without an answer were dropped, and how many were since.
+    /// Time of the last warning about dropped one-way sends, and their number since then.
     dropped: Mutex<(Option<Duration>, u64)>,
 }
 
@@ -110,7 +110,7 @@ impl Quotas {
     /// Removes a quota.
     ///
     /// # Errors
-    /// Scope or name is none, or there is no such quota.
+    /// Scope or name is invalid, or no such quota is set.
     pub(crate) fn remove(&self, scope: &str, name: &str) -> Result<Option<Written>, Refusal> {
         let id = rule::id_of(scope, name)?;
         match self.table.remove(&id)? {
@@ -122,7 +122,7 @@ impl Quotas {
     /// Makes the quotas those of the master.
     ///
     /// # Errors
-    /// One of them is none: nothing changes.
+    /// A quota of the list is invalid; then nothing changes.
     pub(crate) fn adopt(&self, list: QuotaList) -> Result<Option<Written>, Refusal> {
         let mut rules = HashMap::new();
         for QuotaUse { quota, .. } in list.quotas {
@@ -176,10 +176,10 @@ impl Quotas {
         QuotaList { data_version, quotas }
     }
 
-    /// Takes what a request asks for, if its quotas allow it now.
+    /// Takes messages and bytes of a request, if its quotas allow it now.
     ///
     /// # Errors
-    /// Why they do not.
+    /// The quota that does not allow it.
     pub(crate) fn ask(&self, want: &Want, now: Duration) -> Result<(), OverQuota> {
         self.limiter.lock().ask(want, now)
     }
@@ -195,7 +195,7 @@ impl Quotas {
         self.limiter.lock().rejected(over.scope, over.name());
     }
 
-    /// Takes what was returned to a reader.
+    /// Charges a reader for the messages that it received.
     pub(crate) fn charge(&self, want: &Want, now: Duration) {
         self.limiter.lock().charge(want, now);
     }
@@ -227,7 +227,7 @@ impl Quotas {
         }
     }
 
-    /// Says that a send without an answer was dropped; all of a second together.
+    /// Logs a dropped one-way send, at most once per second with the number of all.
     pub(crate) fn warn_of_dropped(&self, over: &OverQuota, now: Duration) {
         let mut dropped = self.dropped.lock();
         dropped.1 += 1;

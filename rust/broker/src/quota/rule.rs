@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::refusal::Refusal;
 use crate::table::named::Named;
 
-/// Largest limit per second: 1 TB.
+/// Maximum limit per second: 1 TB.
 const MAX_LIMIT: u64 = 1_000_000_000_000;
 /// Addresses of IPv6 clients are limited by these bits together: a host has all others.
 const HOST_BITS_FROM: u8 = 64;
@@ -76,7 +76,7 @@ impl Named for Rule {
 
 impl Rule {
     /// # Errors
-    /// Scope, name or a limit is none; the name belongs to the system.
+    /// Scope, name or a limit is invalid; the name belongs to the system.
     pub(crate) fn new(mut quota: Quota) -> Result<Self, Refusal> {
         let (scope, text, names) = parsed(&quota.scope, &quota.name)?;
         quota.name = text;
@@ -145,7 +145,7 @@ impl Rule {
 /// The id of a quota in the table.
 ///
 /// # Errors
-/// Scope or name is none.
+/// Scope or name is invalid.
 pub(super) fn id_of(scope: &str, name: &str) -> Result<String, Refusal> {
     let (scope, name, _) = parsed(scope, name)?;
     Ok(format!("{}:{name}", scope.name()))
@@ -220,7 +220,7 @@ fn masked(ip: IpAddr, bits: u8) -> Option<IpAddr> {
     })
 }
 
-/// What counts as one client address: with IPv6 the network of the host.
+/// Address under which a client is counted: with IPv6 the network of the host.
 pub(super) fn host_of(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         ip @ IpAddr::V4(_) => ip,

@@ -1,4 +1,4 @@
-//! Use of quotas, for whoever asks.
+//! Use of quotas: rates, and numbers of throttled and rejected requests.
 
 use std::collections::HashMap;
 use std::time::Duration;

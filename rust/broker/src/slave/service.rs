@@ -53,7 +53,7 @@ pub(crate) struct MasterMetadata {
     pub(super) warnings: std::sync::atomic::AtomicUsize,
 }
 
-/// What a round took over.
+/// Outcome of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
     All,

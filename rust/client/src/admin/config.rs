@@ -29,7 +29,7 @@ impl Admin {
     /// Changes settings of a broker while it runs.
     ///
     /// RocketPy's brokers keep them as live values, and refuse all of them where one is unknown or may not change. Apache's
-    /// write them to their file, and pass over what they do not know.
+    /// write them to their file, and ignore unknown keys.
     ///
     /// # Errors
     /// [`ClientError::Refused`]; those of reaching the broker. A change may be made again.
@@ -105,13 +105,13 @@ impl Admin {
     }
 }
 
-/// Reads what a broker says of itself: a line for each setting, in which nothing is escaped.
+/// Reads the configuration of a broker: one line per setting, without escapes.
 fn pairs(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
     text.lines().filter_map(pair).collect()
 }
 
-/// Writes changes. Brokers read them as Java reads a properties file, so what has a meaning there is escaped.
+/// Writes changes. Brokers read them as Java reads a properties file, so special characters are escaped.
 fn text(changes: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (key, value) in changes {

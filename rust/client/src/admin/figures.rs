@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::error::ClientError;
 use crate::wire;
 
-/// What one broker reports of itself, or why it did not.
+/// Figures of one broker, or the error of a broker that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerFigures {
     pub broker: BrokerDescription,

@@ -84,7 +84,7 @@ impl Api {
         wire::json(OPERATION, address, &answer.body)
     }
 
-    /// A row of a group's progress. Only the stored offset itself tells "nothing is stored" from "stored at 0".
+    /// A row of a group's progress. Only the stored offset distinguishes "no offset is stored" from "stored at 0".
     async fn lag_row(
         &self,
         address: &str,

@@ -29,7 +29,7 @@ pub struct GroupProgress {
     pub retries: u64,
     /// Stored dead letters.
     pub dead_letters: u64,
-    /// Why a broker told nothing of this group, although it answered for others.
+    /// Error of a broker for this group, although it answered for others.
     pub error: Option<ClientError>,
 }
 
@@ -66,7 +66,7 @@ impl Admin {
 }
 
 impl GroupProgress {
-    /// Adds what another broker told.
+    /// Adds the progress at another broker.
     fn add(&mut self, other: Self) {
         assert!(
             self.name.is_empty() || self.name == other.name,

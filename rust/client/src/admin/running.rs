@@ -1,4 +1,4 @@
-//! What live members of groups tell of themselves.
+//! States of live members of groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::wire;
 
 const OPERATION: &str = "member state query";
 
-/// A live member of a group, with what it tells of itself.
+/// A live member of a group, with the state that it reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunningMember {
     pub member: GroupMember,
@@ -27,7 +27,7 @@ pub struct RunningMember {
 }
 
 impl Admin {
-    /// What one live member tells of itself, with the stacks of its threads if wanted.
+    /// State of one live member, with the stacks of its threads if wanted.
     ///
     /// # Errors
     /// As [`Admin::known_members`]; [`ClientError::Refused`] with CONSUMER_NOT_ONLINE when no broker knows the member; that of the first broker that
@@ -55,7 +55,7 @@ impl Admin {
         })
     }
 
-    /// The live members of a group, sorted by client id, with what each tells of itself, as the brokers that answer know them.
+    /// Live members of a group with their states, sorted by client id, as the brokers that answer know them.
     ///
     /// # Errors
     /// As [`Admin::known_members`].

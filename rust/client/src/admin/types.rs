@@ -97,7 +97,7 @@ pub struct TopicTotals {
     pub queues: Vec<QueueStats>,
     /// Messages stored per second, over the last minute, as the brokers report it; 0 where they do not.
     pub put_rate: f64,
-    /// Why a broker told nothing of this topic, although it answered for others.
+    /// Error of a broker for this topic, although it answered for others.
     pub error: Option<ClientError>,
 }
 

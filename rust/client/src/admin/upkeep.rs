@@ -1,4 +1,4 @@
-//! Upkeep of single brokers: settings of groups, leftovers, what waits, and the notes of operators at the name servers.
+//! Upkeep of single brokers: settings of groups, leftovers, waiting timers, and the notes of operators at the name servers.
 
 use std::collections::BTreeMap;
 
@@ -141,7 +141,7 @@ impl Admin {
         Ok(unused)
     }
 
-    /// Configuration of a topic at the broker at an address, whatever the routes say of it; `None` if the broker does not have it.
+    /// Configuration of a topic at the broker at an address, regardless of the routes; `None` if the broker does not have it.
     ///
     /// # Errors
     /// Those of reaching the broker; that of one that does not know the request (Apache's before 5.0).

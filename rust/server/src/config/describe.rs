@@ -1,4 +1,4 @@
-//! What GET_BROKER_CONFIG and GET_NAMESRV_CONFIG answer, and what requests change.
+//! Answers to GET_BROKER_CONFIG and GET_NAMESRV_CONFIG, and changes by requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};

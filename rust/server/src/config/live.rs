@@ -180,7 +180,7 @@ fn take_value(
     Ok(key.name)
 }
 
-/// The key that a second name stands for.
+/// Key of a second name.
 fn proper(key: &'static Key) -> &'static Key {
     key.alias_of.and_then(|name| KEYS.iter().find(|known| known.name == name)).unwrap_or(key)
 }
@@ -401,7 +401,7 @@ pub fn unset_offline(store: &Path, keys: &[String], is_dry_run: bool) -> Result<
 fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     match RealDisk.open_file(path, rocketpy_env::OpenMode::Read) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
-        // The name says that it is no TOML.
+        // Read as properties: the name does not end in `.toml`.
         _ => file::read(path),
     }
 }
