@@ -149,7 +149,7 @@ class ChangeCalls(StatusCalls):
             if name in TOPIC_KEYS and value is not None and value < 1:
                 raise InvalidArgumentError(f"{name} must be 1 or more: {value}")
         wanted = {name: value for name, value in given.items() if value is not None}
-        described = await self.describe_topic(topic)
+        described = await self.describe_topic(topic, partial=True)  # a broker that does not answer has its error below
         places = [
             one for one in described.brokers if broker in (None, one.broker_name, one.addresses.get(MASTER_ID, ""))
         ]
@@ -170,7 +170,7 @@ class ChangeCalls(StatusCalls):
                     raise TopicNotFoundError(f"topic {topic} is not at this broker")
                 changes = topic_changes(place.broker_name, config, wanted, attributes or {})
                 if changes and not dry_run:
-                    await self._put_topic(topic, place.broker_name, config, changes, attributes or {})
+                    await self._put_topic(place.broker_name, config, changes, attributes or {})
             except (*FAILURES, TopicNotFoundError) as error:
                 named = {**wanted, **(attributes or {})}
                 changes = [SettingChange(place.broker_name, name, None, named[name], str(error)) for name in named]
@@ -179,7 +179,6 @@ class ChangeCalls(StatusCalls):
 
     async def _put_topic(
         self,
-        topic: str,
         broker_name: str,
         config: Mapping[str, Any],
         changes: Iterable[SettingChange],
@@ -189,10 +188,9 @@ class ChangeCalls(StatusCalls):
         new: dict[str, Any] = {name: config[key] for name, key in TOPIC_KEYS.items()}
         new |= {"readable": bool(config["perm"] & READ), "writable": bool(config["perm"] & WRITE)}
         new |= {one.setting: one.after for one in changes if one.setting in new}
-        perm = READ * new["readable"] + WRITE * new["writable"]
-        native = self._native_admin()
-        queues = new["read_queues"], new["write_queues"]
-        await self._ask(native.create_topic, topic, *queues, perm, None, broker_name, dict(attributes))
+        perm = config["perm"] & ~(READ | WRITE) | READ * new["readable"] | WRITE * new["writable"]
+        changed = dict(config) | {key: new[name] for name, key in TOPIC_KEYS.items()} | {"perm": perm}
+        await self._ask(self._native_admin().put_topic, broker_name, json.dumps(changed), dict(attributes))
 
     async def _next(self, queue: MessageQueue) -> int:
         return await self._ask(self._native_admin().next_offset, queue)

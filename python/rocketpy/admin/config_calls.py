@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.admin.drain_calls import DrainCalls
-from rocketpy.admin.live_config import ConfigUpdate
+from rocketpy.admin.live_config import ConfigUpdate, typed
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import ConfigError, InvalidArgumentError
@@ -124,7 +125,11 @@ class ConfigCalls(DrainCalls):
     ) -> ConfigUpdate:
         note = await self._ask(self._native_admin().change_config, server, texts, unset, at_restart, dry_run)
         wanted = {proper(key) for key in keys}
-        return ConfigUpdate(tuple(one for one in await self.config(server) if one.key in wanted), note)
+        values = [one for one in await self.config(server) if one.key in wanted]
+        if dry_run:
+            asked = {proper(key): typed(text) for key, text in texts.items()}
+            values = [replace(one, value=asked.get(one.key, one.value)) for one in values]
+        return ConfigUpdate(tuple(values), note)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -359,6 +360,8 @@ class DrainCalls(ChangeCalls):
         old, new = await self._topic_config(from_address, topic), await self._topic_config(to_address, topic)
         if old is None and new is None:
             raise TopicNotFoundError(f"topic {topic} is not at broker {from_name}", hint="`rocketpy topic list`")
+        if old is not None and old["perm"] & WRITE:
+            await self._check_target(topic, to_name, to_address, new)
         steps = planned(topic, from_name, to_name, old, new, settle)
         if dry_run or old is None:
             if not dry_run:  # an interrupted removal may have left the source in the routes
@@ -367,13 +370,12 @@ class DrainCalls(ChangeCalls):
                 yield step
             return
         if new is None:
-            shape = old["readQueueNums"], old["writeQueueNums"], old["perm"] & (READ | WRITE)
             attributes: dict[str, str | None] = {**(old.get("attributes") or {})}
-            await self._ask(self._native_admin().create_topic, topic, *shape, None, to_name, attributes)
+            await self._ask(self._native_admin().put_topic, to_name, json.dumps(old), attributes)
         yield replace(steps[0], state="done")
         if old["perm"] & WRITE:
-            shape = old["readQueueNums"], old["writeQueueNums"], old["perm"] & READ
-            await self._ask(self._native_admin().create_topic, topic, *shape, None, from_name, {})
+            closed = {**old, "perm": old["perm"] & ~WRITE}
+            await self._ask(self._native_admin().put_topic, from_name, json.dumps(closed), {})
         yield replace(steps[1], state="done")
         async for step in self._wait_for_senders(topic, from_name, steps[2], watch, settle):
             yield step
@@ -381,6 +383,15 @@ class DrainCalls(ChangeCalls):
             yield step
         await self._ask(self._native_admin().delete_topic_at, from_address, topic)
         yield replace(steps[4], state="done")
+
+    async def _check_target(self, topic: str, name: str, address: str, config: Mapping[str, Any] | None) -> None:
+        """Checks that clients can send to the target of a move, before the source rejects them."""
+        if not await self._permission(address) & WRITE:
+            text = f"broker {name} is read only"
+            raise RefusedError(text, hint=f"`rocketpy broker undrain {name}` restores its permission")
+        if config is not None and not config["perm"] & WRITE:
+            text = f"topic {topic} is read only at broker {name}"
+            raise RefusedError(text, hint=f"`rocketpy topic perm {topic} rw --broker {name}` opens it")
 
     async def _wait_for_senders(
         self, topic: str, broker_name: str, step: MoveStep, watch: Watch, settle: float

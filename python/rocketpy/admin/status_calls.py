@@ -373,7 +373,10 @@ class StatusCalls(DeadLetterCalls):
         return max(0, info.max_offset - max(start, info.min_offset))
 
     async def _delayed(self) -> Answers[Delayed]:
-        """Parts of the delay levels whose delay has not ended, by the clock of this machine."""
+        """Parts of the delay levels that are not delivered yet.
+
+        Brokers report the next delivery of each level. Without that report the clock of this machine decides.
+        """
         masters = {
             one.broker_name: one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses
         }
@@ -384,6 +387,9 @@ class StatusCalls(DeadLetterCalls):
         queues = [info for info in topic.queues if info.last_stored_at]
         names = sorted({info.queue.broker_name for info in queues} & masters.keys())
         configs = await self._each(self.broker_config, [masters[name] for name in names])
+        figures = dict(
+            zip(names, await self._each(self.broker_figures, [masters[name] for name in names]), strict=True)
+        )
         levels = {
             name: delays_ms(config.get("messageDelayLevel", "")) for name, config in zip(names, configs, strict=True)
         }
@@ -393,7 +399,13 @@ class StatusCalls(DeadLetterCalls):
             if info.queue.queue_id >= len(delays):
                 return None
             delay_ms = delays[info.queue.queue_id]
-            waiting = await self._stored_since(info, delay_ms)
+            next_offset = str(
+                figures[info.queue.broker_name].get(f"scheduleMessageOffset_{info.queue.queue_id + 1}", "")
+            )
+            if (first := next_offset.partition(",")[0]).isdigit():
+                waiting = max(0, info.max_offset - max(int(first), info.min_offset))
+            else:
+                waiting = await self._stored_since(info, delay_ms)
             return Delayed(info.queue, info.max_offset - waiting, info.max_offset, delay_ms) if waiting else None
 
         return Answers([one for one in await self._each(part, queues) if one is not None], topic.missing)

@@ -1,11 +1,13 @@
 """`rocketpy quota`: list, set, remove."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rocketpy import Admin, Quota, RefusedError
+from rocketpy import Admin, Quota, RefusedError, RocketPyError
 from rocketpy.admin.cluster import MASTER_ID
+from rocketpy.cli.change_output import AGAIN
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -29,15 +31,17 @@ def limit(flag: str, text: str) -> Any:
 
 def list_quotas(broker: Broker = None, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the quotas of all brokers, with rates of the last second, and requests that waited or were rejected."""
-    rows: list[dict[str, Any]] = []
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        for name, address in masters(admin, broker):
-            for use in admin.quotas(address):
-                row = row_of(name, use.quota)
-                [facts] = output.rows_of([use])
-                facts.pop("quota")
-                rows.append(row | facts if as_json else narrow(row) | used(facts))
+
+    def listed(admin: Admin, name: str, address: str) -> Iterator[dict[str, Any]]:
+        for use in admin.quotas(address):
+            row = row_of(name, use.quota)
+            [facts] = output.rows_of([use])
+            facts.pop("quota")
+            yield row | facts if as_json else narrow(row) | used(facts)
+
+    rows, failed = at_each(name_server, broker, listed)
     output.show(rows, as_json=as_json, empty=f"no quotas at {name_server}", in_blocks=True)
+    check_failed(failed, "quotas are unknown")
 
 
 def set_quota(
@@ -59,15 +63,17 @@ def set_quota(
     waits. Limits that are not given are removed from an earlier quota of the name.
     """
     quota = Quota(scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections)
-    rows: list[dict[str, Any]] = []
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        for broker_name, address in masters(admin, broker):
-            earlier = [use.quota for use in admin.quotas(address) if (use.quota.scope, use.quota.name) == (scope, name)]
-            if not dry_run:
-                admin.set_quota(address, quota)
-            row = row_of(broker_name, quota)
-            rows.append(row | {"before": ", ".join(map(text_of, earlier)) or None, "changed": not dry_run})
+
+    def changed(admin: Admin, broker_name: str, address: str) -> Iterator[dict[str, Any]]:
+        earlier = [use.quota for use in admin.quotas(address) if (use.quota.scope, use.quota.name) == (scope, name)]
+        if not dry_run:
+            admin.set_quota(address, quota)
+        row = row_of(broker_name, quota)
+        yield row | {"before": ", ".join(map(text_of, earlier)) or None, "changed": not dry_run}
+
+    rows, failed = at_each(name_server, broker, changed)
     show_change(rows, as_json=as_json)
+    check_failed(failed, f"quota of {scope} {name} is not set")
 
 
 def remove(
@@ -79,17 +85,52 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a quota from each master that has it. Requests that wait for it continue at once."""
-    rows: list[dict[str, Any]] = []
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        for broker_name, address in masters(admin, broker):
-            for quota in [use.quota for use in admin.quotas(address)]:
-                if (quota.scope, quota.name) == (scope, name):
-                    if not dry_run:
-                        admin.remove_quota(address, scope, name)
-                    rows.append(row_of(broker_name, quota) | {"changed": not dry_run})
-    if not rows:
+
+    def removed(admin: Admin, broker_name: str, address: str) -> Iterator[dict[str, Any]]:
+        for quota in [use.quota for use in admin.quotas(address)]:
+            if (quota.scope, quota.name) == (scope, name):
+                if not dry_run:
+                    admin.remove_quota(address, scope, name)
+                yield row_of(broker_name, quota) | {"changed": not dry_run}
+
+    rows, failed = at_each(name_server, broker, removed)
+    if not rows and not failed:
         raise RefusedError(f"no quota of {scope} {name} is set", hint="`rocketpy quota list` shows the quotas")
     show_change(rows, as_json=as_json)
+    check_failed(failed, f"quota of {scope} {name} is not removed")
+
+
+def at_each(
+    name_server: str, broker: str | None, call: Callable[[Admin, str, str], Iterable[dict[str, Any]]]
+) -> tuple[list[dict[str, Any]], dict[str, RocketPyError]]:
+    """Calls a function for each master, or for one broker. Returns the rows, and the errors by broker.
+
+    Raises:
+        RocketPyError: All brokers failed: the first error.
+    """
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, RocketPyError] = {}
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        known = masters(admin, broker)
+        for name, address in known:
+            try:
+                rows += call(admin, name, address)
+            except RocketPyError as error:
+                failed[name] = error
+    if len(failed) == len(known):
+        raise next(iter(failed.values()))
+    return rows, failed
+
+
+def check_failed(failed: dict[str, RocketPyError], text: str) -> None:
+    """Names the brokers that failed.
+
+    Raises:
+        CommandError: A broker failed.
+    """
+    if failed:
+        causes = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        raise CommandError(f"{text} at {', '.join(failed)} ({causes})", ExitCode.UNAVAILABLE, AGAIN)
 
 
 def masters(admin: Admin, broker: str | None) -> list[tuple[str, str]]:

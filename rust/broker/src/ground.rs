@@ -47,6 +47,8 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     /// Locked while the configuration changes. Until when, on the monotonic clock, clients may write whose permission was taken while the
     /// broker runs.
     writable_until: Mutex<Option<Duration>>,
+    /// Held during a change of the configuration.
+    changing_config: Mutex<()>,
     store: Arc<Store<D>>,
     topics: Arc<TopicTable>,
     /// Which creation of its name each topic is.
@@ -89,6 +91,7 @@ impl<D: Disk> Ground<D> {
         Ok(Self {
             config: ArcSwap::from_pointee(config),
             writable_until: Mutex::default(),
+            changing_config: Mutex::default(),
             store,
             topics,
             creations,
@@ -163,7 +166,8 @@ impl<D: Disk> Ground<D> {
     /// # Errors
     /// A key cannot change while the broker runs, its value is invalid, or the live values cannot be saved.
     pub(crate) fn change_config(&self, change: &ConfigChange) -> Result<ConfigChanged, Refusal> {
-        let mut writable_until = self.writable_until.lock();
+        // Not the lock of `writable_until`, for which each send at a drained broker would wait: the disk is written here.
+        let _one_at_a_time = self.changing_config.lock();
         let before = self.config.load_full();
         let after = Arc::new(before.text.changed(&before, change)?);
         let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
@@ -181,6 +185,7 @@ impl<D: Disk> Ground<D> {
             }
         };
         let is_writable = [&before, &after].map(|config| config.broker_permission & perm::WRITE != 0);
+        let mut writable_until = self.writable_until.lock();
         match is_writable {
             [true, false] => *writable_until = Some(self.store.monotonic() + ROUTE_SPREADS_WITHIN),
             [_, true] => *writable_until = None,
@@ -192,8 +197,8 @@ impl<D: Disk> Ground<D> {
 
     /// Sets what clients may do here, until the next start and at once; returns what they might before.
     pub(crate) fn set_permission(&self, permission: i32) -> i32 {
-        let mut writable_until = self.writable_until.lock();
-        *writable_until = None;
+        let _one_at_a_time = self.changing_config.lock();
+        *self.writable_until.lock() = None;
         let before = self.config.load_full();
         let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
         self.config.store(Arc::new(after));

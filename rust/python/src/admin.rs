@@ -10,7 +10,7 @@ use rocketpy_client::{
     Admin, Client, ClientError, FoundMessage, GroupAtBroker, GroupDescription, GroupSummary, Leftover,
     MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
-use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset};
+use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig};
 use rocketpy_protocol::body::{ConsumeResult, Quota};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::json;
@@ -464,6 +464,21 @@ impl PyAdmin {
             };
             configs.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
         })
+    }
+
+    fn put_topic<'py>(
+        &self,
+        py: Python<'py>,
+        broker: String,
+        config: &str,
+        attributes: BTreeMap<String, Option<String>>,
+    ) -> Answer<'py> {
+        let config: TopicConfig =
+            json::from_str(config).map_err(|error| error::invalid(error.to_string()))?;
+        let put = move |admin: Admin| async move {
+            admin.put_topic(&config, &attributes, (None, Some(&broker))).await
+        };
+        self.answer(py, put, |py, ()| Ok(py.None()))
     }
 
     fn put_group<'py>(&self, py: Python<'py>, address: String, config: &str) -> Answer<'py> {

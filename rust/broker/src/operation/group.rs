@@ -31,6 +31,7 @@ pub(crate) fn put_all(ground: &Ground, groups: Vec<GroupConfig>) -> Result<Optio
     let mut names = BTreeSet::new();
     for group in &groups {
         check(group)?;
+        check_group_of_clients(&group.name)?;
         if !names.insert(&group.name) {
             return Err(Refusal::NamedTwice { kind: "consumer group", name: group.name.clone() });
         }

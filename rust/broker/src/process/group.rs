@@ -85,11 +85,12 @@ pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let owner = desk.clone();
     answer_later(desk.ground.tasks(), reply, async move {
         group::delete(&owner.ground, &owner.members, &group, clean_offset).await?;
+        owner.acks.tables_at_slaves().have_change().await?;
         Ok(Response::success())
     });
 }
 
-/// GET_SUBSCRIPTIONGROUP_CONFIG. A missing group is not made, as Apache's broker does.
+/// GET_SUBSCRIPTIONGROUP_CONFIG. A missing group is not created.
 pub(super) fn get(Call { desk, request, .. }: Call<'_>) -> Answer {
     let header = GetSubscriptionGroupConfigRequestHeader::read(&request.ext)?;
     let group = desk.ground.groups().get(header.group);

@@ -54,7 +54,9 @@ pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply, ser
     };
     // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
     let request = Command { body: Bytes::copy_from_slice(&request.body), ..request };
-    quotas.hold(want, Waiting { request, reply, room }, now + patience, now);
+    if let Err(waiting) = quotas.hold(want, Waiting { request, reply, room }, now + patience, now) {
+        stopped(*waiting);
+    }
 }
 
 /// Messages, bytes and names of a request, and its maximum wait; `None` for a request that no quota limits.
@@ -152,12 +154,12 @@ fn pass(desk: &Arc<Desk>, Waiting { request, reply, room }: Waiting, serve: Serv
 
 /// Rejects all requests that wait: the broker stops.
 pub(crate) fn give_up(desk: &Arc<Desk>) {
-    for Waiting { reply, .. } in desk.ground.quotas().take_all() {
-        reply.send(Response::status(
-            response::SYSTEM_BUSY,
-            "broker stopped while the request waited for its quota",
-        ));
-    }
+    desk.ground.quotas().take_all().into_iter().for_each(stopped);
+}
+
+fn stopped(Waiting { reply, .. }: Waiting) {
+    let why = "broker stopped while the request waited for its quota";
+    reply.send(Response::status(response::SYSTEM_BUSY, why));
 }
 
 /// Answers that the quota is exceeded. A pull with a wait gets PULL_RETRY_IMMEDIATELY: all clients repeat it.

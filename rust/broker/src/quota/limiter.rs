@@ -161,7 +161,9 @@ impl<T> Limiter<T> {
         self.next_number += 1;
         let keys = self.keys(&want, now);
         let over = keys.iter().find(|key| !self.passes(key, now, true)).or(keys.first());
-        let key = over.expect("a request waits for a quota").clone();
+        let Some(key) = over.cloned() else {
+            return self.free.push(item); // its quota was removed meanwhile
+        };
         self.wait_for(key, Waiting { number, deadline, want, item });
     }
 

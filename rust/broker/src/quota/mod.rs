@@ -59,6 +59,8 @@ pub(crate) struct Quotas {
     limiter: Mutex<Limiter<Waiting>>,
     /// Notified when a request begins to wait, or quotas change.
     changed: Notify,
+    /// Set once the broker stops.
+    is_stopped: AtomicBool,
     connections: Connections,
     /// Time of the last warning about dropped one-way sends, and their number since then.
     dropped: Mutex<(Option<Duration>, u64)>,
@@ -87,6 +89,7 @@ impl Quotas {
             are_on: AtomicBool::new(false),
             limiter: Mutex::default(),
             changed: Notify::new(),
+            is_stopped: AtomicBool::new(false),
             connections: Connections::default(),
             dropped: Mutex::default(),
         };
@@ -185,9 +188,24 @@ impl Quotas {
     }
 
     /// Has a request wait, until `deadline` at most.
-    pub(crate) fn hold(&self, want: Want, waiting: Waiting, deadline: Duration, now: Duration) {
-        self.limiter.lock().hold(want, waiting, deadline, now);
+    ///
+    /// # Errors
+    /// The request, because the broker stops ([`Self::take_all`]).
+    pub(crate) fn hold(
+        &self,
+        want: Want,
+        waiting: Waiting,
+        deadline: Duration,
+        now: Duration,
+    ) -> Result<(), Box<Waiting>> {
+        let mut limiter = self.limiter.lock();
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Err(Box::new(waiting));
+        }
+        limiter.hold(want, waiting, deadline, now);
+        drop(limiter);
         self.changed.notify_one();
+        Ok(())
     }
 
     /// Notes a request that was rejected at once, because too many wait.
@@ -205,9 +223,11 @@ impl Quotas {
         self.limiter.lock().release(now)
     }
 
-    /// Takes out all requests that wait.
+    /// Takes out all requests that wait. No request waits from now on.
     pub(crate) fn take_all(&self) -> Vec<Waiting> {
-        self.limiter.lock().take_all()
+        let mut limiter = self.limiter.lock();
+        self.is_stopped.store(true, Ordering::Relaxed); // read under the same lock
+        limiter.take_all()
     }
 
     /// Number of requests that wait.

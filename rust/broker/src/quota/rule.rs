@@ -201,6 +201,11 @@ fn address(text: &str) -> Result<(String, Names), Refusal> {
     };
     let ip: IpAddr = network.parse().map_err(|_| wrong())?;
     let bits: u8 = bits.parse().map_err(|_| wrong())?;
+    // Clients with a mapped address are counted by their IPv4 address.
+    let (ip, bits) = match (ip.to_canonical(), bits.checked_sub(96)) {
+        (canonical @ IpAddr::V4(_), Some(bits)) if ip.is_ipv6() => (canonical, bits),
+        _ => (ip, bits),
+    };
     let network = masked(ip, bits).ok_or_else(wrong)?;
     Ok((format!("{network}/{bits}"), Names::Network(network, bits)))
 }

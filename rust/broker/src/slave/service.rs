@@ -27,6 +27,8 @@ use crate::table::topic::Adopted;
 use crate::timer::Timers;
 use crate::transaction::Transactions;
 
+/// Name of the quotas among the parts.
+const QUOTAS: &str = "quotas";
 /// Between two looks whether the own log has reached the end that the master's had.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -146,7 +148,8 @@ impl MasterMetadata {
                     self.note("progress", &address, applied);
                 }
             }
-            match self.reasons.lock().len() {
+            // Quotas lose nothing.
+            match self.reasons.lock().keys().filter(|part| **part != QUOTAS).count() {
                 0 => Finished::All,
                 1 if has_strange_offsets => Finished::WithoutStrangeOffsets,
                 _ => Finished::Not,
@@ -171,7 +174,7 @@ impl MasterMetadata {
         };
         self.check("topics", address, topics)?;
         self.check("groups", address, self.take_groups(&master).await)?;
-        self.check("quotas", address, self.take_quotas(&master).await)?;
+        self.check(QUOTAS, address, self.take_quotas(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
         let progress =
             self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
@@ -206,7 +209,7 @@ impl MasterMetadata {
         warn!(master, part, reason, "metadata of the master not copied, retrying");
         reasons.insert(part, reason);
         #[cfg(test)]
-        self.warnings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.warnings.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cfg(test)]

@@ -15,10 +15,10 @@ pub(super) fn group_config(group: &str) -> Command {
     )
 }
 
-/// Requests the progress of all groups in all topics, in those with an order configuration or in the others.
-pub(super) fn all_consume_stats(is_order: bool) -> Command {
+/// Requests the progress of all groups in all topics.
+pub(super) fn all_consume_stats() -> Command {
     let mut command = Command::bare_request(request::GET_BROKER_CONSUME_STATS);
-    command.ext.push("isOrder", if is_order { "true" } else { "false" });
+    command.ext.push("isOrder", "false"); // `true` leaves out topics without order
     command
 }
 

@@ -31,21 +31,37 @@ impl Admin {
     /// [`ClientError::NoBrokers`], [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
-        let (config, attributes) = (config_of(spec)?, attributes_text(&spec.attributes)?);
+        let places = (spec.cluster.as_deref(), spec.broker.as_deref());
+        self.put_topic(&config_of(spec)?, &spec.attributes, places).await
+    }
+
+    /// Creates a topic with all of its settings, or replaces them, at the masters of a cluster and with a name, if one is given. Waits until
+    /// name servers know it. Repeating it is safe.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn put_topic(
+        &self,
+        config: &TopicConfig,
+        attributes: &BTreeMap<String, Option<String>>,
+        (cluster, broker): (Option<&str>, Option<&str>),
+    ) -> Result<(), ClientError> {
+        check_name(&config.name)?;
+        let attributes = attributes_text(attributes)?;
         let api = self.client.api();
-        let mut masters = self.masters(spec.cluster.as_deref()).await?;
-        if let Some(wanted) = &spec.broker {
-            masters.retain(|(broker, _)| broker.broker_name == *wanted);
+        let mut masters = self.masters(cluster).await?;
+        if let Some(wanted) = broker {
+            masters.retain(|(broker, _)| broker.broker_name == wanted);
             if masters.is_empty() {
-                return Err(ClientError::BrokerNotFound { broker_name: wanted.clone() });
+                return Err(ClientError::BrokerNotFound { broker_name: wanted.to_owned() });
             }
         }
         for (_, address) in &masters {
-            let request = wire::create_topic(&config, attributes.as_deref());
+            let request = wire::create_topic(config, attributes.as_deref());
             api.call_ok(address, "topic creation", request).await?;
         }
         let names: Vec<&str> = masters.iter().map(|(broker, _)| broker.broker_name.as_str()).collect();
-        api.wait_for_route(&config, &names).await;
+        api.wait_for_route(config, &names).await;
         Ok(())
     }
 

@@ -399,11 +399,11 @@ pub fn unset_offline(store: &Path, keys: &[String], is_dry_run: bool) -> Result<
 
 /// Reads a file; nothing where there is none.
 fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
-    match RealDisk.open_file(path, rocketpy_env::OpenMode::Read) {
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        // Read as properties: the name does not end in `.toml`.
-        _ => file::read(path),
-    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Vec::new()) };
+    // A folder that is none, or is closed to this user, has no file: whoever opens the store names it.
+    let is_there = RealDisk.list(folder).is_ok_and(|found| found.iter().any(|entry| entry.name == name));
+    // Read as properties: the name does not end in `.toml`.
+    if is_there { file::read(path) } else { Ok(Vec::new()) }
 }
 
 fn write(path: &Path, values: &Values) -> Result<(), SettingError> {
