@@ -27,6 +27,12 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
 
 
+def as_wanted(known: ConfigValue, text: str) -> bool | int | str:
+    """Value that a dry run would set, of the type of the present one."""
+    value = typed(text)
+    return value if isinstance(known.value, bool | int) and isinstance(value, bool | int) else text
+
+
 def key_list(keys: str | Iterable[str]) -> list[str]:
     """Keys as a list; one text is one key."""
     found = [keys] if isinstance(keys, str) else list(keys)
@@ -127,8 +133,8 @@ class ConfigCalls(DrainCalls):
         wanted = {proper(key) for key in keys}
         values = [one for one in await self.config(server) if one.key in wanted]
         if dry_run:
-            asked = {proper(key): typed(text) for key, text in texts.items()}
-            values = [replace(one, value=asked.get(one.key, one.value)) for one in values]
+            asked = {proper(key): text for key, text in texts.items()}
+            values = [replace(one, value=as_wanted(one, asked[one.key])) if one.key in asked else one for one in values]
         return ConfigUpdate(tuple(values), note)
 
     async def broker_config(self, address: str) -> dict[str, str]:

@@ -44,16 +44,13 @@ pub(crate) struct ConfigChanged {
 pub(crate) struct Ground<D: Disk = RealDisk> {
     /// As it is now: some of it may change while the broker runs.
     config: ArcSwap<BrokerConfig>,
-    /// Locked while the configuration changes. Until when, on the monotonic clock, clients may write whose permission was taken while the
-    /// broker runs.
+    /// Until when, on the monotonic clock, clients may write whose permission was taken while the broker runs.
     writable_until: Mutex<Option<Duration>>,
-    /// Held during a change of the configuration.
-    changing_config: Mutex<()>,
     store: Arc<Store<D>>,
     topics: Arc<TopicTable>,
     /// Which creation of its name each topic is.
     creations: Arc<Creations<D>>,
-    setting_retention: Mutex<()>,
+    turns: Turns,
     groups: GroupTable,
     quotas: Arc<Quotas>,
     /// Read on every use: it may change while the broker runs.
@@ -65,6 +62,13 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     started_at_ms: i64,
     hot_bytes: u64,
     clock_steps: ClockSteps,
+}
+
+/// Changes that are made one after the other.
+#[derive(Debug, Default)]
+struct Turns {
+    config: Mutex<()>,
+    retention: Mutex<()>,
 }
 
 impl<D: Disk> Ground<D> {
@@ -91,11 +95,10 @@ impl<D: Disk> Ground<D> {
         Ok(Self {
             config: ArcSwap::from_pointee(config),
             writable_until: Mutex::default(),
-            changing_config: Mutex::default(),
             store,
             topics,
             creations,
-            setting_retention: Mutex::default(),
+            turns: Turns::default(),
             groups,
             quotas,
             role,
@@ -167,7 +170,7 @@ impl<D: Disk> Ground<D> {
     /// A key cannot change while the broker runs, its value is invalid, or the live values cannot be saved.
     pub(crate) fn change_config(&self, change: &ConfigChange) -> Result<ConfigChanged, Refusal> {
         // Not the lock of `writable_until`, for which each send at a drained broker would wait: the disk is written here.
-        let _one_at_a_time = self.changing_config.lock();
+        let _one_at_a_time = self.turns.config.lock();
         let before = self.config.load_full();
         let after = Arc::new(before.text.changed(&before, change)?);
         let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
@@ -197,7 +200,7 @@ impl<D: Disk> Ground<D> {
 
     /// Sets what clients may do here, until the next start and at once; returns what they might before.
     pub(crate) fn set_permission(&self, permission: i32) -> i32 {
-        let _one_at_a_time = self.changing_config.lock();
+        let _one_at_a_time = self.turns.config.lock();
         *self.writable_until.lock() = None;
         let before = self.config.load_full();
         let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
@@ -213,7 +216,7 @@ impl<D: Disk> Ground<D> {
     /// Tells the store how long messages of each topic stay readable.
     pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
         // One after the other: an older table must not replace a newer one.
-        let _one_at_a_time = self.setting_retention.lock();
+        let _one_at_a_time = self.turns.retention.lock();
         let (_, topics) = self.topics.all();
         self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }
