@@ -195,6 +195,7 @@ def test_apache_answers_the_same(java: Java, tmp_path: Path):
         names, _ = stack.enter_context(apache_servers(java, tmp_path / "master", SHOP, ["orders"]))
         settings = SHOP | {"brokerRole": "SLAVE", "brokerId": 1}
         process, slave = launch_apache_broker(java, tmp_path / "slave", names, settings)
+        stack.callback(process.wait)
         stack.callback(process.kill)
         wait_until(lambda: accepts(slave), "Apache's slave", process=process)
         conf = (tmp_path / "master" / "broker.conf").read_text()
