@@ -66,7 +66,7 @@ RUNS = [
         "updateBrokerConfig", "-b {broker} -k fileReservedTime -v 48", says=("update broker config success, {broker}",)
     ),
     Run("getBrokerConfig", "-b {broker}", says=("brokerName", "shop-a", "fileReservedTime")),
-    Run("getBrokerConfig", "-c shop", says=("Master: {broker}", "My Slave: {slave}")),
+    Run("getBrokerConfig", "-c shop", says=("Master: {broker}", "Slave: {slave}")),
     Run("brokerStatus", "-b {broker}", says=("brokerVersionDesc", "commitLogMaxOffset", "putTps")),
     Run("brokerStatus", "-c shop", says=("{broker}", "{slave}", "brokerVersionDesc")),
     Run("addBroker", "-c {broker} -b {folder}/broker.conf", refused=CONTAINER),

@@ -26,6 +26,9 @@ ANSWERS = Path(__file__).parent / "answers" / "mqadmin.json"
 PAGE = Path(__file__).parents[2] / "docs" / "mqadmin.md"
 IS_UPDATE = os.environ.get("UPDATE_ANSWERS") == "1"
 SHOP = {"brokerName": "shop-a", "brokerClusterName": "shop", "traceTopicEnable": "true"}
+RACE = "query message by key finished, but no message"
+"""What the tool says now and then although the message is in the answer: it looks before its callback has run."""
+TRIES = 5
 COMMANDS = 96
 MINIMUM_WORKING = 62
 TABLE = "| command | result |\n| --- | --- |\n"
@@ -107,7 +110,10 @@ def run_all(java: Java, folder: Path, names: str, master: int, slave: int, is_re
         }
         found = Shop(places)
         for run in RUNS:
-            found.told[run.line] = administer(java, names, run.command, *found.arguments(run))
+            for _ in range(TRIES):
+                found.told[run.line] = administer(java, names, run.command, *found.arguments(run))
+                if RACE not in found.told[run.line][1]:
+                    break
             if run.command == "sendMessage":
                 sent_id = re.search(r"\b[0-9A-F]{32,56}\b", found.told[run.line][0])
                 assert sent_id, found.told[run.line]
@@ -189,6 +195,7 @@ def test_apache_answers_the_same(java: Java, tmp_path: Path):
         names, _ = stack.enter_context(apache_servers(java, tmp_path / "master", SHOP, ["orders"]))
         settings = SHOP | {"brokerRole": "SLAVE", "brokerId": 1}
         process, slave = launch_apache_broker(java, tmp_path / "slave", names, settings)
+        stack.callback(process.wait)
         stack.callback(process.kill)
         wait_until(lambda: accepts(slave), "Apache's slave", process=process)
         conf = (tmp_path / "master" / "broker.conf").read_text()

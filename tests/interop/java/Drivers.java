@@ -79,7 +79,8 @@ public final class Drivers {
         System.setProperty("rocketmq.namesrv.addr", arguments.get(0));
         System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
-        Thread hurry = new Thread(Drivers::wakeEventThreads);
+        Thread tool = Thread.currentThread();
+        Thread hurry = new Thread(() -> wakeEventThreads(tool));
         hurry.setDaemon(true);
         hurry.start();
         try {
@@ -102,12 +103,14 @@ public final class Drivers {
     }
 
     /** A client that stops waits for a thread that looks every 3 s only whether it is to end; an interrupt makes it look. */
-    private static void wakeEventThreads() {
+    private static void wakeEventThreads(Thread tool) {
         while (!Thread.currentThread().isInterrupted()) {
-            Thread[] threads = new Thread[2 * Thread.activeCount()];
-            for (int i = Thread.enumerate(threads) - 1; i >= 0; i--) {
-                if (threads[i].getName().startsWith("NettyEventExecutor")) {
-                    threads[i].interrupt();
+            if (isStopping(tool)) {
+                Thread[] threads = new Thread[2 * Thread.activeCount()];
+                for (int i = Thread.enumerate(threads) - 1; i >= 0; i--) {
+                    if (threads[i].getName().startsWith("NettyEventExecutor")) {
+                        threads[i].interrupt();
+                    }
                 }
             }
             try {
@@ -116,6 +119,15 @@ public final class Drivers {
                 return;
             }
         }
+    }
+
+    private static boolean isStopping(Thread tool) {
+        for (StackTraceElement frame : tool.getStackTrace()) {
+            if (frame.getClassName().endsWith(".ServiceThread") && frame.getMethodName().equals("shutdown")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static synchronized void print(Map<String, Object> answer) {
