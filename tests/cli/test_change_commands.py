@@ -176,10 +176,10 @@ def test_broker_clean_needs_a_kind_and_a_confirmation(run: Run, brokers):
     assert refusal(run("broker", "clean", "third", "--files"), 3)[0] == "no master of this name or address: third"
     plan = rows(run("broker", "clean", "--files", "--offsets", "--dry-run", "--json"))
     assert [(row["broker_name"], row["kind"], row["state"]) for row in plan] == [
-        ("first", "files", "would be removed"), ("second", "files", "would be removed")
+        ("first", "files", "would be removed, if any"), ("second", "files", "would be removed, if any")
     ]  # fmt: skip
     done = rows(run("broker", "clean", brokers["second"].broker, "--files", "--yes", "--json"))
-    assert [(row["broker_name"], row["state"]) for row in done] == [("second", "removed")]
+    assert [(row["broker_name"], row["state"]) for row in done] == [("second", "removed, if any")]
 
 
 def permission(admin: Admin, broker: Broker) -> str:

@@ -289,8 +289,13 @@ def test_a_topic_moves_under_load_and_loses_nothing(brokers, admin: Admin):
         consumer.on(topic)(lambda message: seen.append(message.body))
         return consumer
 
-    with ThreadPoolExecutor(1) as pool, member():
-        sender = pool.submit(send)
+    def poll() -> None:
+        with rocketpy.Consumer(fresh_name("pollers"), topic, name_servers=servers(brokers)) as consumer:
+            while not stop.is_set():
+                consumer.poll(timeout=0.2)  # raises no error, also when the source has no topic any more
+
+    with ThreadPoolExecutor(2) as pool, member():
+        sender, poller = pool.submit(send), pool.submit(poll)
         try:
             wait_until(lambda: len(seen) > 20, "the load runs")
             plan = list(admin.move_topic(topic, "first", "second", settle=1, dry_run=True))
@@ -310,6 +315,7 @@ def test_a_topic_moves_under_load_and_loses_nothing(brokers, admin: Admin):
         finally:
             stop.set()
         sender.result()
+        poller.result()
     with member():  # a new member reads the route at once, others within 30 s
         wait_until(lambda: set(seen) == set(sent), "every message was consumed")
     again = list(admin.move_topic(topic, "first", "second", settle=0))

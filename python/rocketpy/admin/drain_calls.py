@@ -186,7 +186,10 @@ class DrainCalls(ChangeCalls):
         topics = [*application_topics(await self.topics(), await self.brokers()), *WAIT_TOPICS]
         total, ends, quiet_since = None, await self._ends(broker_name, topics), monotonic()
         while (still := monotonic() - quiet_since) < quiet or total is None:
-            watch.check(f"clients still send to broker {broker_name}", GO_ON_HINT)
+            cause = (
+                f"clients still send to broker {broker_name}" if step.writes else f"no {quiet:g} s without a send yet"
+            )
+            watch.check(cause, GO_ON_HINT)
             await self._pause(min(PACE_SECONDS, max(quiet - still, 0.0)))
             await self._check_drained(broker_name, address)
             now = (await self.broker_figures(address)).get("msgPutTotalTodayNow", "")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rocketpy import Admin, DrainStep, RocketPyError
+from rocketpy import Admin, CleanedPart, DrainStep, RocketPyError
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.admin.drain_calls import ROUTE_SECONDS
 from rocketpy.base.text import printable
@@ -138,6 +138,12 @@ def undrain(broker: Name, dry_run: DryRun = False, name_server: NameServer = LOC
     output.show_one({**facts, "state": "not drained" if before == after else done}, as_json=as_json)
 
 
+def state_of(part: CleanedPart) -> str:
+    """Returns the state of leftovers. Brokers do not report which files and topics they removed."""
+    done = "removed" if part.kind == "offsets" else "removed, if any"
+    return done if part.is_removed else f"would be {done}"
+
+
 def clean(
     brokers: Annotated[
         list[str] | None, typer.Argument(metavar="[BROKER...]", help="Names or HOST:PORT. Default: all masters.")
@@ -170,7 +176,7 @@ def clean(
             "broker_name": one.broker_name,
             "kind": one.kind,
             "found": one.found,
-            "state": one.error or ("removed" if one.is_removed else "would be removed"),
+            "state": one.error or state_of(one),
         }
         for one in found
     ]

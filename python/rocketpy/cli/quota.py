@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rocketpy import Admin, Quota, RefusedError, RocketPyError
+from rocketpy import Admin, Quota, RocketPyError
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.cli.change_output import AGAIN
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
@@ -95,7 +95,8 @@ def remove(
 
     rows, failed = at_each(name_server, broker, removed)
     if not rows and not failed:
-        raise RefusedError(f"no quota of {scope} {name} is set", hint="`rocketpy quota list` shows the quotas")
+        hint = "`rocketpy quota list` shows the quotas"
+        raise CommandError(f"no quota of {scope} {name} is set", ExitCode.NOT_FOUND, hint)
     show_change(rows, as_json=as_json)
     check_failed(failed, f"quota of {scope} {name} is not removed")
 
@@ -142,7 +143,7 @@ def masters(admin: Admin, broker: str | None) -> list[tuple[str, str]]:
     known = [(one.broker_name, one.addresses.get(MASTER_ID)) for one in admin.brokers()]
     found = [(name, address) for name, address in known if address is not None and broker in {None, name, address}]
     if not found:
-        raise CommandError(f"no master of broker {broker}" if broker else "no master", ExitCode.REFUSED, NO_BROKER)
+        raise CommandError(f"no master of broker {broker}" if broker else "no master", ExitCode.NOT_FOUND, NO_BROKER)
     return found
 
 
