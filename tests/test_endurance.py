@@ -23,8 +23,8 @@ def load(monkeypatch: pytest.MonkeyPatch):
         ("anonymous_bytes", 40 * MIB, 30 * MIB, True),
         ("anonymous_bytes", 40 * MIB, 5 * MIB, False),
         ("anonymous_bytes", 1000 * MIB, 40 * MIB, False),
-        ("threads", 20, 6, True),
-        ("threads", 20, 0, False),
+        ("threads", 20, 9, True),
+        ("threads", 20, 6, False),
         ("other_descriptors", 40, 6, True),
         ("store_files", 100, 60, True),
         ("resident_bytes", 40 * MIB, 900 * MIB, False),  # pages of mapped files: shown only

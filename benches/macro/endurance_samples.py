@@ -17,7 +17,7 @@ MARGINS: dict[str, tuple[float, float]] = {
     "mapped_files": (0.10, 10),
     "store_descriptors": (0.10, 10),
     "other_descriptors": (0.0, 5),
-    "threads": (0.0, 5),
+    "threads": (0.0, 10),  # a pool keeps the threads of its busiest moment, such as a stall of the disk
     "store_files": (0.10, 20),
     "store_bytes": (0.10, 16 * MIB),
     "series": (0.05, 20),
