@@ -290,7 +290,7 @@ def test_a_topic_moves_under_load_and_loses_nothing(brokers, admin: Admin):
         return consumer
 
     def poll() -> None:
-        with rocketpy.Consumer(fresh_name("pollers"), topic, name_servers=servers(brokers)) as consumer:
+        with rocketpy.Consumer(fresh_name("pollers"), topic, name_servers=servers(brokers), auto_commit=1) as consumer:
             while not stop.is_set():
                 consumer.poll(timeout=0.2)  # raises no error, also when the source has no topic any more
 
