@@ -170,9 +170,11 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_model::TopicConfig;
+
     use super::*;
     use crate::put::{Origin, put};
-    use crate::testing::{TestBroker, message};
+    use crate::testing::{TestBroker, add_topic, message};
 
     #[tokio::test]
     async fn item_that_is_idle_for_too_long_is_dropped() {
@@ -180,10 +182,11 @@ mod tests {
         let broker = TestBroker::open(|config| config.metrics.idle = Some(idle));
         let (ground, start) = (&broker.ground, Instant::now());
         let sum = |now| {
-            let item = ground.metrics().item(now, "", "TOPIC_PUT_NUMS", "SELF_TEST_TOPIC");
+            let item = ground.metrics().item(now, "", "TOPIC_PUT_NUMS", "orders");
             item.map(|[minute, ..]| minute.sum)
         };
-        put(&broker.intake, Origin::Client, &message("SELF_TEST_TOPIC", "")).unwrap();
+        add_topic(&broker, TopicConfig::new("orders", 1)).await;
+        put(&broker.intake, Origin::Client, &message("orders", "")).unwrap();
         for (seconds, expected) in [(10, Some(1)), (60, Some(1)), (80, None)] {
             let now = start + Duration::from_secs(seconds);
             ground.sample(now);

@@ -310,7 +310,8 @@ fn topics_groups_and_first_offsets_of_a_sync_master_are_answered_once_its_slave_
 
 #[test]
 fn a_slave_removes_the_queues_of_a_topic_that_its_master_deleted() {
-    let pair = Pair::start_in_sync();
+    let pair = Pair::start();
+    pair.send(0..1);
     let master = pair.master();
     pair.caller.create_topic(&master, "seasonal");
     assert_eq!(pair.caller.send(&master, "seasonal", "one").code, response::SUCCESS);
