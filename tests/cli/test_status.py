@@ -256,6 +256,7 @@ EMPTY = {
     "group producers": ("quiet", "no producer of group quiet"),
     "group lag": ("quiet", "quiet has no offsets"),
     "offset show": ("quiet", "quiet has no offsets"),
+    "quota list": ("", "no quotas at"),
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }
