@@ -200,7 +200,8 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 READ_ONLY = {
     "cluster list", "config diff", "config explain", "config list", "config show", "consume", "dlq list", "dlq show",
     "doctor",
-    "group describe", "group lag", "group list", "ha status", "message query", "offset show", "ping", "schedule list",
+    "group describe", "group lag", "group list", "ha status", "message query", "offset show", "ping",
+    "quota list", "schedule list",
     "status",
     "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
@@ -211,7 +212,7 @@ OTHERS = {
     "ha promote", "message resend",
     "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",
     "testkit", "top",
-    "topic create", "topic delete", "topic move",
+    "topic create", "topic delete", "topic move", "topic perm",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""
 
