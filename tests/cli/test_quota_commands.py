@@ -35,6 +35,6 @@ def test_wrong_quotas_are_refused_with_the_way_out(rocketpy, server):
     for arguments, error in [
         (("topic", "TBW102", "--send-bytes", "1"), "belongs to the system"),
         (("address", "10.0.0.0/99", "--send-bytes", "1"), "an IP address, a network such as 10.0.0.0/8"),
-        (("topic", "orders", "--send-bytes", "1", "--broker", "nowhere"), "no master of broker nowhere"),
+        (("topic", "orders", "--send-bytes", "1", "--broker", "nowhere"), "no master of this name or address: nowhere"),
     ]:
         assert error in rocketpy("quota", "set", *arguments, code=None).stderr

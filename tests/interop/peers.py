@@ -321,7 +321,7 @@ def mqadmin(java: Java, _home: Path, address: str, *command: str) -> str:
 
 
 def administer(java: Java, address: str, *command: str) -> tuple[str, str]:
-    """As `mqadmin`; returns what the tool prints, and what it writes to standard error."""
+    """As `mqadmin`; returns standard output and standard error of the tool."""
     [line] = finish(java.begin("mqadmin", address, *command))
     return line["printed"], line["errors"]
 

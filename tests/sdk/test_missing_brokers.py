@@ -107,6 +107,16 @@ def test_asyncio_has_the_same_status(cluster: rocketpy.Server, admin: rocketpy.A
     assert asyncio.run(main()).groups == admin.status().groups
 
 
+def test_changes_are_made_at_the_others(admin: rocketpy.Admin):
+    here, away = admin.update_group("mailer", retries=7)
+    assert (here.broker_name, here.before, here.after, here.error) == ("broker-a", 16, 7, None)
+    assert (away.broker_name, away.before, away.after) == ("broker-b", None, 7)
+    assert "timed out" in away.error
+    assert [one.broker_name for one in admin.update_group("mailer", retries=7)] == ["broker-b"]
+    (away,) = admin.update_topic("orders", writable=True)
+    assert (away.broker_name, "timed out" in away.error) == ("broker-b", True)
+
+
 def test_reads_that_want_all_brokers_name_the_one_that_does_not_answer(admin: rocketpy.Admin):
     calls = (admin.groups, partial(admin.group_lag, "mailer"), partial(admin.describe_topic, "orders"))
     with ThreadPoolExecutor(len(calls)) as pool:

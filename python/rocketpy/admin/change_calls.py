@@ -233,17 +233,19 @@ class ChangeCalls(StatusCalls):
                 raise InvalidArgumentError(f"{name} must be from {low} to {high}: {value}")
         native = self._native_admin()
         places = await self._ask(native.group_configs, group)
-        there = [one for one in places if one[2] is not None]
+        there = [one for one in places if one[2:] != (None, None)]
         if not there:
             await self.describe_group(group)  # raises the error for an unknown group
         there = [one for one in there if broker in (None, *one[:2])]
         if not there:
             raise BrokerNotFoundError(f"group {group} is not at broker {broker}", hint=NO_BROKER_HINT)
         found: list[SettingChange] = []
-        for broker_name, address, text in there:
+        for broker_name, address, text, unknown in there:
             config = json.loads(text or "{}")
             changes = group_changes(broker_name, config, settings)
-            if changes and not dry_run:
+            if unknown is not None:
+                changes = [replace(one, error=unknown) for one in changes]
+            elif changes and not dry_run:
                 config |= {GROUP_KEYS[one.setting]: one.after for one in changes}
                 try:
                     await self._ask(native.put_group, address, json.dumps(config))

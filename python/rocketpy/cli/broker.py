@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from rocketpy import Admin, CleanedPart, DrainStep, RocketPyError
-from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.admin.drain_calls import ROUTE_SECONDS
 from rocketpy.base.text import printable
+from rocketpy.cli.masters import masters
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -66,7 +66,7 @@ def drain(
 
 def show_plan(admin: Admin, broker: str, as_json: bool) -> None:
     """Prints the permission before and after a drain."""
-    broker_name, address = master(admin, broker)
+    [(broker_name, address)] = masters(admin, broker)
     now = int(admin.broker_config(address).get("brokerPermission", "6"))
     facts = {
         "broker_name": broker_name,
@@ -76,20 +76,6 @@ def show_plan(admin: Admin, broker: str, as_json: bool) -> None:
         "state": "would be read only" if now & 2 else "read only already",
     }
     output.show_one(facts, as_json=as_json)
-
-
-def master(admin: Admin, broker: str) -> tuple[str, str]:
-    """Returns name and address of the master of a broker.
-
-    Raises:
-        CommandError: No master has this name or address.
-    """
-    for known in admin.brokers():
-        address = known.addresses.get(MASTER_ID)
-        if address is not None and broker in (known.broker_name, address):
-            return known.broker_name, address
-    hint = "`rocketpy cluster list` shows the brokers with their names and addresses"
-    raise CommandError(f"no master of this name or address: {broker}", ExitCode.NOT_FOUND, hint)
 
 
 def stopped_text(step: DrainStep) -> str:
@@ -130,7 +116,7 @@ def drain_text(step: DrainStep, quiet: float) -> str:
 def undrain(broker: Name, dry_run: DryRun = False, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Give a drained broker the permission that it had before the drain."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        broker_name, address = master(admin, broker)
+        [(broker_name, address)] = masters(admin, broker)
         before = int(admin.broker_config(address).get("brokerPermission", "6"))
         after = admin.undrain_broker(broker, dry_run=dry_run)
     facts = {"broker_name": broker_name, "address": address, "permission_before": before, "permission": after}
@@ -165,8 +151,8 @@ def clean(
     if not any(kinds.values()):
         raise CommandError("no kind of leftover is given", ExitCode.USAGE, KINDS_HINT)
     with Admin(name_servers=name_server, **WAITING) as admin:
-        known = [one.broker_name for one in admin.brokers() if MASTER_ID in one.addresses]
-        names = [master(admin, one)[0] for one in brokers] if brokers else known
+        places = [masters(admin, one)[0] for one in brokers] if brokers else masters(admin)
+        names = [name for name, _ in places]
         if not dry_run:
             chosen = " and ".join(name for name, is_given in kinds.items() if is_given)
             confirm(f"remove leftover {chosen} of {', '.join(names)}?", yes=yes)

@@ -105,8 +105,8 @@ def show(update: ConfigUpdate, *, dry_run: bool, as_json: bool) -> None:
         return
     rows = [row_of(one, origin=True) for one in update.values]
     output.show(rows, as_json=False, title=title_of(dry_run, "changed"), empty="nothing changed")
-    for line in filter(None, [update.note]):
-        print(f"note: {printable(line)}", file=sys.stderr)
+    if update.note:
+        print(f"note: {printable(update.note)}", file=sys.stderr)
 
 
 def title_of(dry_run: bool, done: str) -> str:

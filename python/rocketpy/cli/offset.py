@@ -6,12 +6,15 @@ import typer
 
 from rocketpy import Admin, MessageQueue, OffsetError, RocketPyError
 from rocketpy.cli.group import check_consumes, existing, queue_row
-from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer, start_of
+from rocketpy.cli.missing import check_missing
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode, code_of
 
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
-RANGE_HINT = "`rocketpy offset show GROUP` shows the range of each queue; --beyond allows an offset outside of it"
+RANGE_HINT = (
+    "`rocketpy offset show GROUP` shows the range of each queue; --beyond allows an offset before the first message"
+)
 
 
 def show(
@@ -21,11 +24,13 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the offset of a group in each queue, with the range of the queue."""
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        rows = [{**queue_row(row), "min_offset": admin.min_offset(row.queue)} for row in admin.group_lag(group, topic)]
+    with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
+        progress = admin.group_lag(group, topic, partial=True)
+        rows = [{**queue_row(row), "min_offset": admin.min_offset(row.queue)} for row in progress]
     columns = ("topic", "broker_name", "queue_id", "min_offset", "committed_offset", "max_offset", "lag")
     shown = [{name: row[name] for name in columns} for row in rows]
     output.show(shown, as_json=as_json, title=group, empty=f"{group} has no offsets at {name_server} yet")
+    check_missing(progress.missing, f"offsets of {group}")
 
 
 def set_offset(
@@ -41,7 +46,10 @@ def set_offset(
     force: Annotated[
         bool, typer.Option("--force", help="Set even while the group has members, whose next commit replaces it.")
     ] = False,
-    beyond: Annotated[bool, typer.Option("--beyond", help="Allow an offset outside of the queue.")] = False,
+    beyond: Annotated[
+        bool,
+        typer.Option("--beyond", help="Allow an offset before the first message."),
+    ] = False,
     new_topic: Annotated[
         bool, typer.Option("--new-topic", help="Set even if the group does not consume this topic yet.")
     ] = False,

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rocketpy import Admin, Quota, RocketPyError
-from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.cli.change_output import AGAIN
+from rocketpy.cli.masters import masters
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -21,7 +21,6 @@ Broker = Annotated[
 ]
 LIMITS = ("send_messages", "send_bytes", "pull_messages", "pull_bytes", "connections")
 """Columns of limits."""
-NO_BROKER = "`rocketpy cluster list` shows the brokers"
 
 
 def limit(flag: str, text: str) -> Any:
@@ -132,19 +131,6 @@ def check_failed(failed: dict[str, RocketPyError], text: str) -> None:
     if failed:
         causes = "; ".join(f"{name}: {error}" for name, error in failed.items())
         raise CommandError(f"{text} at {', '.join(failed)} ({causes})", ExitCode.UNAVAILABLE, AGAIN)
-
-
-def masters(admin: Admin, broker: str | None) -> list[tuple[str, str]]:
-    """Returns name and address of each master, or of the one with this name or address.
-
-    Raises:
-        CommandError: There is none.
-    """
-    known = [(one.broker_name, one.addresses.get(MASTER_ID)) for one in admin.brokers()]
-    found = [(name, address) for name, address in known if address is not None and broker in {None, name, address}]
-    if not found:
-        raise CommandError(f"no master of broker {broker}" if broker else "no master", ExitCode.NOT_FOUND, NO_BROKER)
-    return found
 
 
 def row_of(broker_name: str, quota: Quota) -> dict[str, Any]:

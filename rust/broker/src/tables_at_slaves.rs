@@ -51,7 +51,7 @@ impl TablesAtSlaves {
     }
 
     /// Waits until as many slaves as sends wait for have copied a change that is on disk here. Ends at once where sends do not wait, where too few
-    /// slaves are in sync, and where they are Apache's, which cannot say what they have.
+    /// slaves are in sync, and where they are Apache's, which do not report their tables.
     ///
     /// # Errors
     /// Too few slaves have copied it in time. The change is stored here, and may be there.

@@ -460,7 +460,11 @@ impl PyAdmin {
         let configs = |admin: Admin| async move { admin.group_configs(&group).await };
         self.answer(py, configs, |py, configs| {
             let row = |one: GroupAtBroker| {
-                (one.broker_name, one.address, one.config.map(|config| json_text(&config)))
+                let (config, error) = match one.config {
+                    Ok(config) => (config.map(|config| json_text(&config)), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                (one.broker_name, one.address, config, error)
             };
             configs.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
         })

@@ -105,7 +105,7 @@ impl Out<'_> {
         if !self.shows(metric) {
             return;
         }
-        // The metric of what was cut has no more series than there are metrics.
+        // The count of cut series has at most one series for each metric.
         let limit = if metric == Metric::SeriesCut { usize::MAX } else { self.config.series_limit };
         let declared = metric.declared();
         let (mut shown, mut cut) = (0, 0);

@@ -191,7 +191,7 @@ pub(super) fn leave_master(call: Call<'_>) -> Answer {
 pub(super) fn copy_tables(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |desk, request| async move {
         if desk.ground.config().name_servers.is_empty() {
-            // Such a slave copies the log alone, as an older version copies tables later: its master counts on neither.
+            // Such a slave copies the log alone. Its master does not wait for it, as for an older version.
             let why = "a slave without name servers does not know where its master answers requests";
             return Err(Refusal::NotThereYet { code: request.code, why });
         }

@@ -235,7 +235,7 @@ async fn progress_of_all_groups_lists_configured_groups_and_topics_with_offsets(
     assert!(rates > 0.0);
     assert!(topics_of(&of_groups(&fixture, true).await).is_empty(), "no topic is ordered");
 
-    // An online member counts with what it subscribes to.
+    // Of a group with online members only their topics count.
     fixture.heartbeat(&fixture.client, &heartbeat("c", "workers", &[("orders", "*", 1)])).await;
     let orders = vec![("orders".to_owned(), 3, 2)];
     assert_eq!(topics_of(&of_groups(&fixture, false).await)["workers"], orders);

@@ -9,19 +9,20 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetKVConfigResponseHeader;
 
 use super::Admin;
+use super::gather::Place;
 use super::group::check_group;
 use crate::error::ClientError;
 use crate::outcome;
 use crate::wire::{self, Leftover};
 
 /// Group settings at one broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct GroupAtBroker {
     pub broker_name: String,
     /// Address of the master.
     pub address: String,
     /// `None` if the broker does not have the group.
-    pub config: Option<GroupConfig>,
+    pub config: Result<Option<GroupConfig>, ClientError>,
 }
 
 /// Offsets of a group in a topic that the group or the topic has outlived.
@@ -34,18 +35,28 @@ pub struct UnusedOffsets {
 }
 
 impl Admin {
-    /// Settings of a group at each master, sorted by broker name.
+    /// Settings of a group at each master, sorted by broker name. All masters are asked at once; one that fails has its error.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; those of reaching name servers.
     pub async fn group_configs(&self, group: &str) -> Result<Vec<GroupAtBroker>, ClientError> {
         check_group(group)?;
-        let mut found = Vec::new();
-        for (broker, address) in self.masters(None).await? {
-            let config = self.client.api().groups_at(&address).await?.remove(group);
-            found.push(GroupAtBroker { broker_name: broker.broker_name, address, config });
-        }
-        Ok(found)
+        let masters = self.masters(None).await?.into_iter();
+        let places: Vec<Place> =
+            masters.map(|(broker, address)| Place { broker_name: broker.broker_name, address }).collect();
+        let outcomes = self
+            .ask_each(&places, |api, place| {
+                let group = group.to_owned();
+                async move { Ok(api.groups_at(&place.address).await?.remove(&group)) }
+            })
+            .await?;
+        let found = places.into_iter().zip(outcomes);
+        let found = found.map(|(Place { broker_name, address }, (config, _))| GroupAtBroker {
+            broker_name,
+            address,
+            config,
+        });
+        Ok(found.collect())
     }
 
     /// Replaces the settings of a group at the broker at an address. Repeating it is safe.
