@@ -298,6 +298,7 @@ def test_a_topic_moves_under_load_and_loses_nothing(brokers, admin: Admin):
         sender, poller = pool.submit(send), pool.submit(poll)
         try:
             wait_until(lambda: len(seen) > 20, "the load runs")
+            admin.update_group(group, retries=5)
             plan = list(admin.move_topic(topic, "first", "second", settle=1, dry_run=True))
             assert [one.state for one in plan] == ["planned"] * 5
             assert not any(one.broker_name == "second" for one in admin.describe_topic(topic).brokers)
@@ -309,6 +310,7 @@ def test_a_topic_moves_under_load_and_loses_nothing(brokers, admin: Admin):
             assert [one.step for one in resumed if one.state == "done"] == [one.step for one in plan]
             (place,) = admin.describe_topic(topic).brokers
             assert (place.broker_name, place.read_queues, place.writable) == ("second", 2, True)
+            assert admin.update_group(group, broker="second", retries=5, dry_run=True) == [], "groups move too"
             assert place.attributes == {"retention.hours": "24"}
             count = len(sent)
             wait_until(lambda: len(sent) > count + 50, "sends continue at the target")

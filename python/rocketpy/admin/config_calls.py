@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.admin.drain_calls import DrainCalls
 from rocketpy.admin.live_config import ConfigUpdate, typed
+from rocketpy.admin.move_calls import MoveCalls
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import ConfigError, InvalidArgumentError
@@ -52,7 +52,7 @@ def proper(key: str) -> str:
 
 
 @shown_as("AsyncAdmin")
-class ConfigCalls(DrainCalls):
+class ConfigCalls(MoveCalls):
     """Calls about configuration, written once for threads and event loops: see `AdminCalls`."""
 
     __slots__ = ()
