@@ -26,7 +26,6 @@ from endurance_traffic import (
 )
 from rocketpy import Message, RocketPyError, schedule
 from rocketpy.admin.dead_letters import DeadLetter
-from rocketpy.base.names import RETRY_PREFIX
 
 CHURN_MESSAGES = 100
 STAY_SECONDS = 20.0
@@ -61,7 +60,6 @@ def change_topics(run: Run) -> None:
                 admin.create_topic(topic, queues=4)
                 use_topic(run, topic, group)
                 admin.delete_group(group)
-                admin.delete_topic(f"{RETRY_PREFIX}{group}")  # as mqadmin does with a group
                 admin.delete_topic(topic)
             run.ledger.happened("topics and groups created and deleted")
         except RocketPyError as error:

@@ -189,8 +189,11 @@ def test_groups_and_their_members_are_listed(admin, rocketpy_server, rocketpy_to
         assert admin.group_members(group) == [consumer.client_id]
         (info,) = [one for one in admin.groups() if one.name == group]
         assert info.members == (consumer.client_id,)
+    retries = f"%RETRY%{group}"
+    assert retries in admin.topics()
     admin.delete_group(group)
     assert group not in [one.name for one in admin.groups()]
+    assert retries not in admin.topics()
 
 
 def test_offsets_are_reset(admin, rocketpy_server, filled):

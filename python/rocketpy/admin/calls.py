@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.misuse import no_option
+from rocketpy.base.names import RETRY_PREFIX
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import GroupConflictError, TopicNotFoundError
 
@@ -314,7 +316,7 @@ class AdminCalls(QuotaCalls):
         await self._ask(self._native_admin().create_group, group)
 
     async def delete_group(self, group: str) -> None:
-        """Deletes a group with its offsets at every broker.
+        """Deletes a group with its offsets and its retry topic at every broker. Its dead letters stay.
 
         Args:
             group: Name of the group.
@@ -325,6 +327,8 @@ class AdminCalls(QuotaCalls):
         """
         with hinted(GroupConflictError, hint=ACTIVE_HINT):
             await self._ask(self._native_admin().delete_group, group)
+        with suppress(TopicNotFoundError):  # an older broker creates it with the first retry
+            await self._ask(self._native_admin().delete_topic, RETRY_PREFIX + group)
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False

@@ -120,8 +120,10 @@ def undrain(broker: Name, dry_run: DryRun = False, name_server: NameServer = LOC
         before = int(admin.broker_config(address).get("brokerPermission", "6"))
         after = admin.undrain_broker(broker, dry_run=dry_run)
     facts = {"broker_name": broker_name, "address": address, "permission_before": before, "permission": after}
-    done = "would change" if dry_run else "changed"
-    output.show_one({**facts, "state": "not drained" if before == after else done}, as_json=as_json)
+    state = "would change" if dry_run else "changed"
+    if before == after:
+        state = "not drained" if after & 2 else "read only, as before the drain"
+    output.show_one({**facts, "state": state}, as_json=as_json)
 
 
 def state_of(part: CleanedPart) -> str:
