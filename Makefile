@@ -42,9 +42,10 @@ test: $(QUICK)
 	exit $$code
 
 # The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then every planted bug,
-# and the tests that the gate omits. Then the proof of durability (docs/durability.md), without end or for N turns: each fuzz target
+# the tests that the gate omits, and a pair with its clients for ENDURANCE minutes. Then the proof of durability (docs/durability.md), without end or for N turns: each fuzz target
 # for FUZZ seconds, simulated seeds, kills, power cuts, members that are killed.
 FUZZ ?= 60
+ENDURANCE ?= 120
 soak: system-soak $(QUICK)
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
@@ -52,6 +53,7 @@ soak: system-soak $(QUICK)
 	python benches/macro/memory.py
 	target/release/rocketpy-proof planted
 	pytest -n 2 --dist loadfile -m soak --ignore tests/spark
+	python benches/macro/endurance.py --minutes $(ENDURANCE) --json target/endurance.json
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done

@@ -23,4 +23,5 @@ def command_lines() -> list[str]:
     app = make_app()
     names = [str(one.name) for one in app.registered_commands]
     groups = [(group.name, group.typer_instance) for group in app.registered_groups]
+    names += [str(name) for name, group in groups if group and group.registered_callback]  # `broker`
     return names + [f"{name} {one.name}" for name, group in groups if group for one in group.registered_commands]

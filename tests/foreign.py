@@ -163,7 +163,7 @@ def expected(one: Foreign) -> dict[str, object]:
 
 
 SYSTEM = {"UNIQ_KEY", "WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
-SYSTEM |= {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON"}
+SYSTEM |= {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON", "DELAY"}
 
 
 def own(properties: dict[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from waiting import wait_until
 PAGES = Path(__file__).parents[1] / "docs/operations"
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 ITEM = re.compile(r"^(\d+)\. ", re.MULTILINE)
-SERVER = re.compile(r"^rocketpy (server|broker|namesrv) ")
+SERVER = re.compile(r"^rocketpy (server|namesrv|broker(?! (?:clean|drain|undrain) )) ")
 EXIT_CODE = re.compile(r"# exit code (\d+)")
 PLACEHOLDER = re.compile(r"(?<![\w$.%-])[A-Z][A-Z_]+(?![\w=])")
 COLUMN = re.compile(r"`((?!rocketpy |mq|rmq_)[a-z]+(?:[ /_][a-z]+)*)`")

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
     from rocketpy.admin.admin import *
+    from rocketpy.admin.answers import *
+    from rocketpy.admin.changes import *
     from rocketpy.admin.cluster import *
     from rocketpy.admin.dead_letters import *
+    from rocketpy.admin.drains import *
+    from rocketpy.admin.live_config import *
+    from rocketpy.admin.quotas import *
     from rocketpy.admin.replication import *
     from rocketpy.admin.status import *
     from rocketpy.admin.trace import *
@@ -66,11 +71,16 @@ if TYPE_CHECKING:
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin.admin": ("Admin",),
+    "admin.answers": ("Answers", "ConsumerRunningInfo", "MemberQueue", "MissingBroker"),
+    "admin.changes": ("CleanedPart", "DirectResult", "OffsetChange", "ResentMessage", "SettingChange"),
     "admin.cluster": (
         "BrokerHealth", "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
         "TopicBroker", "TopicInfo"
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
+    "admin.drains": ("DrainStep", "GroupRest", "MoveStep", "TopicWrites"),
+    "admin.live_config": ("ConfigUpdate", "ConfigValue"),
+    "admin.quotas": ("Quota", "QuotaUse"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "admin.status": ("BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"),
     "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),

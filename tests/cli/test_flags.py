@@ -47,6 +47,11 @@ def test_every_flag_is_parsed():
     assert serve.settings_of(options["set"]) == {"a": "1", "b": "2=3"}
 
 
+def test_short_flags_are_those_of_mqbroker_and_the_folder_may_be_left_to_the_configuration():
+    options = serve.parse(["broker", "-c", "broker.conf", "-n", "a:1;b:2"])
+    assert (options["dir"], options["config"], options["name_server"]) == (None, Path("broker.conf"), "a:1;b:2")
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy import Consumer, Message, Producer
+from rocketpy import Consumer, Message, Producer, __version__
 from waiting import wait_until
 
 
@@ -50,6 +50,12 @@ def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rock
             shown = rocketpy("group", "describe", group).stdout
             assert f"{topic}: a || b" in shown
             assert "each misses messages" in shown
+            assert shown.count(f"rocketpy {__version__}") == shown.count("PYTHON") == 2
+        (row,) = json.loads(rocketpy("group", "describe", group, "--stacks", "--json").stdout)
+        assert (row["language"], row["client_version"]) == ("PYTHON", f"rocketpy {__version__}")
+        assert "in test_members_that_subscribe_to_different_tags_are_shown_and_logged_once" in row["jstack"]
+        shown = rocketpy("group", "describe", group, "--stacks").stdout
+        assert f'stacks of {first.client_id}:\n"' in shown
     lines = [
         line for line in server.log.read_text().splitlines() if "different topics or tags" in line and group in line
     ]
@@ -84,7 +90,7 @@ def test_the_producers_of_a_group_are_shown(rocketpy, server, topic: str):
         producer.send(Message(topic, b"x"))
         wait_until(lambda: json.loads(rocketpy("group", "producers", group, "--json").stdout))
         (row,) = json.loads(rocketpy("group", "producers", group, "--json").stdout)
-        assert (row["client_id"], row["language"]) == (producer.client_id, "RUST")
+        assert (row["client_id"], row["language"]) == (producer.client_id, "PYTHON")
         assert f"{group}: 1 producer" in rocketpy("group", "producers", group).stdout
 
 

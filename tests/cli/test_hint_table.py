@@ -152,6 +152,8 @@ def resolved(line: str) -> tuple[tuple[str, ...], Any, list[str]]:
     while rest and rest[0] == "--timeout":
         rest = rest[2:]
     while is_group(command) and rest and rest[0] not in ("...",):
+        if rest[0] not in command.commands and any(one.param_type_name == "argument" for one in command.params):
+            break  # `rocketpy broker DIR` starts a broker
         assert rest[0] in command.commands, f"no such command: rocketpy {' '.join([*path, rest[0]])}"
         command = command.commands[rest[0]]
         path.append(rest.pop(0))
@@ -196,16 +198,21 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 
 
 READ_ONLY = {
-    "cluster list", "config diff", "config explain", "config show", "consume", "dlq list", "dlq show", "doctor",
-    "group describe", "group lag", "group list", "ha status", "message query", "ping", "schedule list", "status",
+    "cluster list", "config diff", "config explain", "config list", "config show", "consume", "dlq list", "dlq show",
+    "doctor",
+    "group describe", "group lag", "group list", "ha status", "message query", "offset show", "ping",
+    "quota list", "schedule list",
+    "status",
     "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
-    "bench produce", "broker", "cluster up", "demo", "group create", "group reset", "ha demote", "ha promote",
+    "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
+    "demo", "group create", "group reset", "ha demote",
+    "ha promote", "message resend",
     "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",
     "testkit", "top",
-    "topic create", "topic delete",
+    "topic create", "topic delete", "topic move", "topic perm",
 }  # fmt: skip
 """Commands that change something, run until a signal, or need `--dry-run`."""
 
@@ -271,7 +278,7 @@ def case(tmp_path_factory) -> Iterator[dict[str, list[str]]]:
         producer.send(rocketpy.Message(topic, b"hint", keys=["k"]))
         yield {
             "topic": [topic], "group": [group], "key": ["timerMaxDelaySec"], "name_server": [server.name_server],
-            "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
+            "server": ["broker-a"], "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
             "files": [str(folder / "a.conf"), str(folder / "b.conf")], "config": [str(folder / "a.conf")],
         }  # fmt: skip
 
@@ -334,6 +341,8 @@ EVERYWHERE = {"--help", "--name-server", "--timeout", "--tls-ca"}
 SHARED = {
     "consume them first, or add force=True": {"topic create"},
     "stop the members of the target first": {"group clone"},
+    "create them at another broker": {"broker drain"},
+    "let a group consume them": {"topic move"},
     "force a reset (--force, force=True)": {"group reset"},
     "for example --property color=red": {"dlq export", "dlq resend", "dlq show"},
     "raise the producer's max_message_size": {"produce"},

@@ -112,15 +112,23 @@ def test_a_broker_is_drained_and_moved(operator: Operator, admin: Admin):
     other_place = operator.configure(
         "moved", namesrvAddr=operator.name_server, brokerName="data", listenPort=free_port()
     )
-    words = broker_words(operator) | {"TARGET": "moved", "NEW_FILE": other_place}
+    words = broker_words(operator) | {"TARGET": "moved", "NEW_FILE": other_place, "NAME": "data"}
+    before = broker_address(admin, "data")
+    words["BROKER"] = f"{words['BROKER']} --quiet 1"  # no client sends here
     with operator.following("drain-and-move", **words) as page:
-        page.run(1, 2)
-        wait_until(lambda: writable_queues(admin, "data") == 0, "clients may not write")
-        page.run(3)
+        assert "would be read only" in page.run(1)
+        assert "may be stopped" in page.run(2)
+        assert writable_queues(admin, "data") == 0
         read(operator, 4)
-        page.run(4, 5, 6, 7, 8)
-    assert writable_queues(admin, "data") == 2
+        page.run(3, 4, 5)
+        wait_until(lambda: broker_address(admin, "data") != before, "the broker has its new address")
+        page.run(6, 7)
+    wait_until(lambda: writable_queues(admin, "data") == 2, "clients may write")
     assert sorted(operator.shell(f"rocketpy consume {TOPIC}").split()) == [*"abcd"]
+
+
+def broker_address(admin: Admin, broker_name: str) -> str:
+    return next(one.addresses.get(0, "") for one in admin.brokers() if one.broker_name == broker_name)
 
 
 def writable_queues(admin: Admin, broker_name: str) -> int:
@@ -146,7 +154,7 @@ def test_retention_is_changed_live_and_for_the_next_start(operator: Operator, ad
     with operator.following("change-retention", **words) as page:
         page.run(1, 2, 3)
         assert admin.broker_config(str(words["BROKER"]))["fileReservedTime"] == "24"
-        assert re.search(r"fileReservedTime\W+24\b", page.run(4))
+        assert re.search(r"fileReservedTime\W+24\W+live\b", page.run(4))
         assert "retention.hours" in page.run(5)
 
 

@@ -3,10 +3,13 @@
 import io
 import json
 import os
+import re
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,11 @@ from rich.console import Console
 import rocketpy as sdk
 from commands import command_lines
 from rocketpy import BrokerStatus, ClusterStatus, GroupStatus, Message
+from rocketpy.admin.answers import MissingBroker
 from rocketpy.cli import main
 from rocketpy.cli.group import retry_text
 from rocketpy.cli.ha import narrow
-from rocketpy.cli.status import broker_rows, screen, waiting
+from rocketpy.cli.status import broker_rows, failures, kind_of, screen, waiting
 from rocketpy.console.output import table_of
 from waiting import wait_until
 
@@ -55,29 +59,71 @@ def test_status_shows_brokers_and_what_waits(rocketpy, server, topic: str, group
     (of_group,) = (one for one in status["groups"] if one["name"] == group)
     assert (of_group["lag"], of_group["retries"], of_group["topics"]) == (2, 1, [topic])
     shown = rocketpy("status").stdout
-    assert f"DefaultCluster (V5_3_3) at {server.name_server}: 1 broker" in shown
+    assert "DefaultCluster (V5_3_3" in shown
+    assert f" at {server.name_server}: 1 broker" in shown
     assert f"delayed {status['delayed']}" in shown
     assert "dead letters" in shown
     (line,) = (line for line in shown.splitlines() if group in line)
     assert [cell.strip() for cell in line.split("│")[1:-1]] == [group, "0", "2", "1", "2"]
 
 
-def test_status_names_a_broker_that_does_not_answer(start, command, tmp_path: Path):
+def test_a_broker_that_does_not_answer_leaves_the_others_known(start, command, tmp_path: Path):
+    names = start("namesrv", "--port", "0")
+    address = names.ready["name_server"]
+    here, away = (
+        start("broker", str(tmp_path / name), "--port", "0", "--name-server", address, "--set", f"brokerName={name}")
+        for name in ("here", "away")
+    )
+    with sdk.Admin(address, api_timeout=60) as admin:
+        admin.create_topic("orders", queues=1)
+        admin.create_group("mailer")
+        admin.reset_offsets("mailer", "orders", "earliest")
+        with sdk.Producer("filler", name_servers=address) as producer:
+            for queue in admin.queues("orders"):
+                producer.send(Message("orders", b"text"), queue=queue)
+    away.process.send_signal(signal.SIGSTOP)
+
+    def shown(*line: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return command("--timeout", "2", *line, name_server=address, code=code)
+
+    try:
+        status = shown("status").stdout
+        unknown = json.loads(shown("status", "--json").stdout)
+        topics = shown("topic", "list")
+        groups = shown("group", "list", code=4)
+        lag = shown("group", "lag", "mailer", code=4)
+    finally:
+        away.process.send_signal(signal.SIGCONT)
+    assert f"away ({away.ready['broker']}): " in status
+    assert "waiting: lag 1+, retries due 0+, delayed 0+, timers 0+; 0+ dead letters" in status
+    assert [one["broker_name"] for one in unknown["missing"]] == ["away"]
+    assert [(one["name"], one["lag"], one["missing"]) for one in unknown["groups"]] == [("mailer", 1, ["away"])]
+    assert re.search(r"orders +│ +1 │.*mailer", topics.stdout)
+    assert f"messages and groups unknown at away ({away.ready['broker']}): " in topics.stderr
+    assert "mailer" in groups.stdout
+    assert "error: groups incomplete: 1 broker did not answer" in groups.stderr
+    assert "mailer: 1 message not committed" in lag.stdout
+    assert f"lag of mailer unknown at away ({away.ready['broker']}): " in lag.stderr
+    assert here.ready["broker"] not in lag.stderr
+
+
+def test_status_without_any_answer_says_so(start, command, tmp_path: Path):
     names = start("namesrv", "--port", "0")
     address = names.ready["name_server"]
     broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
-    broker.process.send_signal(signal.SIGSTOP)
-    try:
-        shown = command("--timeout", "1", "status", name_server=address).stdout
-        unknown = command("--timeout", "1", "status", "--json", name_server=address).stdout
-        listed = command("--timeout", "1", "topic", "list", name_server=address)
-    finally:
-        broker.process.send_signal(signal.SIGCONT)
+    with sdk.Admin(address, api_timeout=1.5) as admin:
+        wait_until(lambda: admin.broker_status()[0].error is None)
+        broker.process.send_signal(signal.SIGSTOP)
+        try:
+            shown = command("--timeout", "1", "status", name_server=address).stdout
+            (row,) = admin.broker_status()
+        finally:
+            broker.process.send_signal(signal.SIGCONT)
+    assert "timed out" in row.error
+    assert row.answered_at is not None, "its last answer"
     assert f"({broker.ready['broker']}): " in shown
     assert "waiting: lag ?, retries due ?, delayed ?, timers ?; ? dead letters" in shown
-    assert json.loads(unknown)["groups"] is None
     assert "groups unknown: " in shown
-    assert f"no topics of applications at {address}" in listed.stdout
 
 
 def test_topics_are_listed_with_messages_rate_and_groups(rocketpy, server, topic: str, group: str):
@@ -160,16 +206,37 @@ def test_groups_with_the_most_waiting_messages_are_shown():
     assert "part unknown" in shown
 
 
-def test_a_total_with_an_unknown_part_is_a_question_mark():
+def test_an_unknown_total_is_a_question_mark_and_a_minimum_has_a_plus_sign():
     groups = (GroupStatus("known", 0, (), 7, 8, 9), GroupStatus("unknown", 0, None, None, None, None, "no answer"))
     away = replace(FOUR[0], timers=None, error="no answer")
-    for brokers, of_groups, shown in (
-        (FOUR, groups[:1], "lag 7, retries due 8, delayed 5, timers 2,000; 9 dead letters"),
-        (FOUR, groups, "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
-        (FOUR, None, "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
-        ([away, *FOUR[1:]], groups[:1], "lag 7, retries due 8, delayed 5, timers ?; 9 dead letters"),
+    missing = (MissingBroker("broker-a", LONG, "no answer", None),)
+    for brokers, of_groups, of_missing, shown in (
+        (FOUR, groups[:1], (), "lag 7, retries due 8, delayed 5, timers 2,000; 9 dead letters"),
+        (FOUR, groups, (), "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
+        (FOUR, None, (), "lag ?, retries due ?, delayed 5, timers 2,000; ? dead letters"),
+        (FOUR, groups[:1], missing, "lag 7+, retries due 8+, delayed 5+, timers 2,000; 9+ dead letters"),
+        ([away, *FOUR[1:]], groups[:1], (), "lag 7, retries due 8, delayed 5, timers 1,000+; 9 dead letters"),
+        ([away], groups[:1], (), "lag 7, retries due 8, delayed 5, timers ?; 9 dead letters"),
     ):
-        assert waiting(ClusterStatus(tuple(brokers), 3, of_groups, 5, ())) == f"waiting: {shown}"
+        assert waiting(ClusterStatus(tuple(brokers), 3, of_groups, 5, (), of_missing)) == f"waiting: {shown}"
+
+
+def test_a_broker_that_does_not_answer_is_named_once_with_the_age_of_its_last_answer():
+    answered_at = datetime.now(UTC) - timedelta(seconds=90)
+    away = replace(FOUR[0], error="no answer", answered_at=answered_at)
+    other = MissingBroker("broker-b", "host:2", "no answer either", None)
+    shown = failures([away], (MissingBroker(away.broker_name, LONG, "no answer", answered_at), other))
+    assert len(shown) == 2
+    assert re.fullmatch(rf"broker-a \({LONG}\): no answer; last answer \d+ s ago", shown[0])
+    assert shown[1] == "broker-b (host:2): no answer either"
+
+
+def test_brokers_of_several_versions_fit_80_columns():
+    mixed = [replace(one, rocketpy_version=f"0.{one.broker_id}.0") for one in FOUR]
+    assert kind_of(mixed) == "DefaultCluster (V5_3_3, RocketPy 0.0.0, RocketPy 0.1.0)"
+    table = table_of(broker_rows(mixed))
+    assert next(str(column.header) for column in table.columns) == "RocketPy"
+    assert Console(width=1000).measure(table).maximum <= WIDTH
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +255,12 @@ EMPTY = {
     "group describe": ("quiet", "quiet has no members"),
     "group producers": ("quiet", "no producer of group quiet"),
     "group lag": ("quiet", "quiet has no offsets"),
+    "offset show": ("quiet", "quiet has no offsets"),
+    "quota list": ("", "no quotas at"),
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }
-NEVER_EMPTY = {"cluster list", "ha status", "status", "topic describe"}
+NEVER_EMPTY = {"cluster list", "config list", "ha status", "status", "topic describe"}
 """Commands that end with an error without brokers, or without the topic."""
 
 

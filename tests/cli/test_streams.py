@@ -25,6 +25,8 @@ ARGUMENTS: dict[str, Sequence[str]] = {
     "topic create": ["made", "--name-server", "{names}"],
     "topic delete": ["doomed", "--yes", "--name-server", "{names}"],
     "topic describe": ["{topic}", "--name-server", "{names}"],
+    "topic perm": ["{topic}", "rw", "--name-server", "{names}"],
+    "broker clean": ["--offsets", "--dry-run", "--name-server", "{names}"],
     "group list": ["--name-server", "{names}"],
     "group create": ["made", "--name-server", "{names}"],
     "group delete": ["doomed", "--yes", "--name-server", "{names}"],

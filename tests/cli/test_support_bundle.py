@@ -10,7 +10,7 @@ import pytest
 
 import rocketpy as sdk
 from rocketpy import Message
-from rocketpy.cli.support_bundle import Bundle, members, server_of
+from rocketpy.cli.support_bundle import Bundle, add_members, server_of
 from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 SECRET = "hush0e5c2a97d14b46f3"
@@ -56,7 +56,7 @@ def test_a_planted_secret_is_nowhere_in_the_archive_and_the_rest_is(command, tmp
     assert json.loads(files["environment.json"])["ROCKETPY_BROKER_NAME"] == "broker-a"
     settings = json.loads(files["brokers/broker-a-0/configuration.json"])
     assert (settings["haTokenFile"], settings["brokerName"]) == ("***", "broker-a")
-    assert json.loads(files["brokers/broker-a-0/figures.json"])["brokerVersion"] == "479"
+    assert json.loads(files["brokers/broker-a-0/figures.json"])["brokerVersion"] == 479
     assert json.loads(files["versions.json"])["rocketpy"] == sdk.__version__
     (topic,) = (one for one in json.loads(files["topics.json"]) if one["name"] == "orders")
     assert topic["messages"] == 1
@@ -172,14 +172,19 @@ def test_a_command_line_is_masked_by_argument():
     assert masked_arguments(command) == masked(masked_arguments(command)) == hidden
 
 
-def test_members_of_a_group_whose_name_resembles_that_of_a_secret_are_kept(server, topic: str):
-    group = f"keys-{topic}"
+def test_members_have_their_versions_and_stacks(server, topic: str):
+    group, bundle = f"keys-{topic}", Bundle("name")
     with (
         sdk.Admin(server.name_server, api_timeout=60) as admin,
-        sdk.Consumer(group, topic, name_servers=server.name_server),
+        sdk.Consumer(group, topic, name_servers=server.name_server) as consumer,
     ):
-        (found,) = [row for row in masked(members(admin)) if row["group"] == group]
-    assert found["subscriptions"] == [{"topic": topic, "tags": "*"}]
+        add_members(bundle, admin)
+    (found,) = [row for row in json.loads(bundle.files["members.json"]) if row["group"] == group]
+    assert found["subscriptions"] == [{"topic": topic, "tags": "*"}], "the name of the group resembles that of a secret"
+    assert (found["language"], found["client_version"]) == ("PYTHON", f"rocketpy {sdk.__version__}")
+    stacks = bundle.files["stacks.txt"].decode()
+    assert f"group {group}, member {consumer.client_id}:" in stacks
+    assert "in add_members" in stacks
 
 
 def test_a_failed_write_leaves_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -135,7 +135,7 @@ class Drivers:
     def __init__(self, java: Java) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="rocketpy-java-"))
         self.log = self.home / "drivers.log"
-        options = (f"-Drocketmq.home.dir={self.home}",)
+        options = (f"-Drocketmq.home.dir={self.home}", f"-Djava.io.tmpdir={self.home}")
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 java.command("Drivers", self.home, options=options),
@@ -144,6 +144,7 @@ class Drivers:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
+                cwd=self.home,  # mqadmin leaves files there
             )
         self._lock = threading.Lock()
         self._scenarios: dict[int, Scenario] = {}
@@ -316,8 +317,13 @@ def stop(process: subprocess.Popen) -> list[dict]:
 
 def mqadmin(java: Java, _home: Path, address: str, *command: str) -> str:
     """Runs Apache's tools with a name server; returns what they print."""
+    return administer(java, address, *command)[0]
+
+
+def administer(java: Java, address: str, *command: str) -> tuple[str, str]:
+    """As `mqadmin`; returns standard output and standard error of the tool."""
     [line] = finish(java.begin("mqadmin", address, *command))
-    return line["printed"]
+    return line["printed"], line["errors"]
 
 
 def set_up_java() -> Java:

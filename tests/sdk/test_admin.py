@@ -1,6 +1,7 @@
 """Administration: topics, groups, offsets, brokers."""
 
 import time
+from pathlib import Path
 
 import pytest
 from reading import read_all
@@ -188,8 +189,11 @@ def test_groups_and_their_members_are_listed(admin, rocketpy_server, rocketpy_to
         assert admin.group_members(group) == [consumer.client_id]
         (info,) = [one for one in admin.groups() if one.name == group]
         assert info.members == (consumer.client_id,)
+    retries = f"%RETRY%{group}"
+    assert retries in admin.topics()
     admin.delete_group(group)
     assert group not in [one.name for one in admin.groups()]
+    assert retries not in admin.topics()
 
 
 def test_offsets_are_reset(admin, rocketpy_server, filled):
@@ -366,13 +370,13 @@ def test_the_producers_of_a_group_are_told_with_their_connections(admin, rocketp
         wait_until(lambda: len(admin.producer_connections(group)) == 2)  # the first heartbeats are on their way
         found = admin.producer_connections(group)
         assert [connection.client_id for connection in found] == sorted([one.client_id, other.client_id])
-        assert {connection.language for connection in found} == {"RUST"}
+        assert {connection.language for connection in found} == {"PYTHON"}
         assert all(connection.address.startswith("127.0.0.1:") for connection in found)
         assert {connection.version for connection in found} == {479}
     assert admin.producer_connections(group) == []
     with rocketpy_server.consumer(group, rocketpy_topic):
         (member,) = admin.describe_group(group)
-        assert (member.language, member.version) == ("RUST", 479)
+        assert (member.language, member.version) == ("PYTHON", 479)
 
 
 def test_a_group_is_put_to_an_offset_in_one_queue(admin, rocketpy_server, filled):
@@ -421,9 +425,9 @@ def test_a_group_begins_where_the_one_is_whose_offsets_it_gets(admin, rocketpy_s
     assert admin.clone_offsets(empty, green) == []
 
 
-def test_settings_of_a_broker_are_read_and_changed_while_it_runs(rocketpy_server_factory):
-    server = rocketpy_server_factory()
-    with server.admin() as admin, server.producer("settings") as producer:
+def test_settings_of_a_broker_are_read_and_changed_while_it_runs(tmp_path: Path):
+    server = rocketpy.Server(tmp_path)  # settings would override live values
+    with server, server.admin() as admin, server.producer("settings") as producer:
         before = admin.broker_config(server.broker)
         assert (before["brokerName"], before["autoCreateTopicEnable"]) == (admin.brokers()[0].broker_name, "true")
         admin.update_broker_config(server.broker, {"autoCreateTopicEnable": False, "defaultTopicQueueNums": 3})

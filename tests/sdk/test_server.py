@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import urllib.request
 
 import pytest
 
@@ -28,6 +29,21 @@ def test_a_server_serves_on_free_ports_of_loopback(rocketpy_server_factory):
         assert int(port) > 1024
     assert send_and_read(server) == [b"text"]
     server.check()
+
+
+def test_a_server_names_the_address_of_its_metrics_and_keeps_the_port(tmp_path):
+    settings = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+    server = rocketpy.Server(tmp_path / "store", settings=settings)
+    with server:
+        address = server.metrics
+        with urllib.request.urlopen(f"http://{address}/readyz") as ready:
+            assert ready.status == 200
+    with pytest.raises(rocketpy.ClosedError):
+        server.metrics  # noqa: B018
+    with server:
+        assert server.metrics == address
+    with rocketpy.Server(tmp_path / "other") as other:
+        assert other.metrics is None
 
 
 def test_two_servers_do_not_meet(tmp_path, rocketpy_server_factory):

@@ -10,7 +10,7 @@ import pytest
 
 import rocketpy
 from rocketpy import Message
-from rocketpy.admin.admin import CallsAtOnce
+from rocketpy.admin.answers import BrokerFigures
 from rocketpy.admin.cluster import BrokerInfo
 from rocketpy.admin.status_calls import CONCURRENT_CALLS, broker_row
 from rocketpy.base.at_once import finished
@@ -116,9 +116,15 @@ def test_a_broker_that_is_away_leaves_the_rest_known(tmp_path: Path, rocketpy_se
         found = admin.status()
         assert [one.broker_name for one in found.brokers] == ["broker-a", "gone"]
         assert found.topics
-        assert (found.groups, found.delayed) == (None, None)
-        assert [text.partition(":")[0] for text in found.errors] == ["delayed messages unknown", "groups unknown"]
-        assert all(gone.address in text for text in found.errors)
+        assert (found.groups, found.delayed, found.errors) == ((), 0, ())
+        assert [(one.address, one.answered_at) for one in found.missing] == [(gone.address, None)]
+        assert gone.address in found.missing[0].error
+
+
+def test_a_broker_of_rocketpy_reports_its_version_and_one_of_apache_none():
+    broker = BrokerInfo("cluster", "broker", {0: "host:1"})
+    for figures, version in (({"rocketpyVersion": "0.2.0"}, "0.2.0"), ({}, None)):
+        assert broker_row(BrokerFigures(broker, 0, figures, None, None)).rocketpy_version == version
 
 
 def test_asyncio_has_the_same_status(rocketpy_server, admin):
@@ -136,45 +142,44 @@ def test_a_closed_client_is_an_error_and_not_an_unknown_part(rocketpy_server):
         admin.status()
 
 
-class Misnamed(CallsAtOnce):
-    """Calls at a cluster in which another client stored a group and a topic with names that are invalid here."""
-
-    async def group_lag(self, group: str, topic: str | None = None) -> list[rocketpy.QueueLag]:
-        return await super().group_lag(group if group != MISNAMED else INVALID, topic)
-
-    async def describe_topic(self, topic: str) -> rocketpy.admin.cluster.TopicInfo:
-        Message(topic if topic != MISNAMED else INVALID, b"x")  # checks the name
-        return await super().describe_topic(topic)
-
-
-MISNAMED, INVALID = "misnamed", "x" * 500
-
-
-def test_an_invalid_stored_name_leaves_the_others_known(rocketpy_server_factory):
-    server = rocketpy_server_factory()
-    with server.admin() as admin:
-        for name in (MISNAMED, "orders"):
-            admin.create_topic(name, queues=1)
-            admin.create_group(name)
-        calls = Misnamed([server.name_server], {"api_timeout": 60})
-        found = finished(calls.status())
-        groups = {one.name: one for one in found.groups}
-        assert groups["orders"].lag == 0
-        assert (groups[MISNAMED].lag, groups[MISNAMED].topics) == (None, None)
-        (error,) = found.errors
-        assert f"group {MISNAMED} unknown: " in error
-        topics = {one.name: one for one in finished(calls.topic_status())}
-        assert topics["orders"].messages == 0
-        assert topics[MISNAMED].messages is None
-        assert topics[MISNAMED].error
-        calls.native.close()
-
-
 def test_a_figure_that_is_no_number_is_unknown():
     broker = BrokerInfo("cluster", "broker", {0: "host:1"})
     figures = {"putTps": "n/a", "commitLogDiskRatio": "", "msgPutTotalTodayNow": "many", "timersWaiting": "1.5"}
-    row = broker_row(broker, 0, figures, None)
+    row = broker_row(BrokerFigures(broker, 0, figures, None, None))
     assert (row.in_per_second, row.disk_used, row.messages_in, row.timers) == (None, None, None, None)
+
+
+def test_a_member_reports_version_queues_and_stacks(rocketpy_server, rocketpy_topic: str, admin):
+    group = fresh_name("reader")
+    with (
+        rocketpy_server.consumer(group, rocketpy_topic, start=rocketpy.Start.EARLIEST) as consumer,
+        rocketpy_server.producer("filler") as producer,
+    ):
+        producer.send_many([Message(rocketpy_topic, b"x")] * 3)
+        received: list[rocketpy.ReceivedMessage] = []
+        wait_until(lambda: received.extend(consumer.poll(timeout=1)) or len(received) == 3)
+        consumer.commit()
+        producer.send_many([Message(rocketpy_topic, b"x")] * 2)
+        found: list[rocketpy.ConsumerRunningInfo] = []
+        wait_until(lambda: found.append(admin.consumer_running_info(group, consumer.client_id)) or lag_of(found[-1]))
+        member = admin.consumer_running_info(group, consumer.client_id, jstack=True)
+        assert (member.client_id, member.language, member.error) == (consumer.client_id, "PYTHON", None)
+        assert member.client_version == f"rocketpy {rocketpy.__version__}"
+        assert member.subscriptions == {rocketpy_topic: "*"}
+        assert {one.queue for one in member.queues} == set(admin.queues(rocketpy_topic))
+        assert "test_a_member_reports_version_queues_and_stacks" in member.jstack, "the main thread"
+        assert found[-1].jstack is None
+        assert [one.client_id for one in admin.running_members(group)] == [consumer.client_id]
+        with pytest.raises(rocketpy.RefusedError, match="has no live member: nobody"):
+            admin.consumer_running_info(group, "nobody")
+    assert admin.running_members(group) == []
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.running_members(fresh_name("missing"))
+
+
+def lag_of(member: rocketpy.ConsumerRunningInfo) -> int:
+    """Lag of the queues that the group has committed in."""
+    return sum(one.lag or 0 for one in member.queues)
 
 
 def test_groups_are_requested_together_and_at_most_eight_at_a_time(rocketpy_server):

@@ -179,7 +179,7 @@ def test_a_commit_after_the_check_said_rollback_is_refused(asking_server, group)
         figure = "transactionsRolledBack"
         with asking_server.admin() as admin:
             address = admin.brokers()[0].addresses[0]
-            wait_until(lambda: admin.broker_figures(address)[figure] == "1")
+            wait_until(lambda: admin.broker_figures(address)[figure] == 1)
         with pytest.raises(rocketpy.RefusedError, match="it was rolled back"):
             slow.commit()
         producer.transaction(Message(topic, b"next")).commit()

@@ -29,6 +29,8 @@ def commands() -> list[str]:
 
 def _commands(app: Any, path: str) -> Iterator[str]:
     if app.registered_callback is not None:
+        if " " in path:  # a command that has commands, such as `rocketpy broker`
+            yield f"{path}: command"
         yield from _flags(app.registered_callback.callback, path)
     for command in app.registered_commands:
         yield f"{path} {command.name}: command"
@@ -39,6 +41,8 @@ def _commands(app: Any, path: str) -> Iterator[str]:
 
 def _flags(function: Callable[..., None], path: str) -> Iterator[str]:
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if not get_args(parameter.annotation):  # the context
+            continue
         kind, info = get_args(parameter.annotation)[:2]
         if type(info).__name__ == "ArgumentInfo":
             shown = [info.metavar or parameter.name.upper()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rocketpy import _rocketpy
 from rocketpy.admin.calls import AdminCalls
 from rocketpy.admin.dead_letters import RESENDER
+from rocketpy.admin.drain_calls import ROUTE_SECONDS
 from rocketpy.admin.status_calls import CONCURRENT_CALLS
 from rocketpy.base.at_once import at_once, finished, steps
 from rocketpy.base.lifetime import Closing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rocketpy.admin.dead_letter_calls import Send
     from rocketpy.admin.dead_letters import DeadLetter, DeadLetterFilter, Resent
+    from rocketpy.admin.drains import DrainStep, MoveStep
     from rocketpy.errors import TopicNotFoundError
     from rocketpy.message import Message, Receipt
 
@@ -120,6 +122,8 @@ class Admin(Closing):
     group_lag = at_once(AdminCalls.group_lag, "Admin")
     group_members = at_once(AdminCalls.group_members, "Admin")
     describe_group = at_once(AdminCalls.describe_group, "Admin")
+    consumer_running_info = at_once(AdminCalls.consumer_running_info, "Admin")
+    running_members = at_once(AdminCalls.running_members, "Admin")
     producer_connections = at_once(AdminCalls.producer_connections, "Admin")
     create_group = at_once(AdminCalls.create_group, "Admin")
     delete_group = at_once(AdminCalls.delete_group, "Admin")
@@ -140,16 +144,30 @@ class Admin(Closing):
     broker_status = at_once(AdminCalls.broker_status, "Admin")
     group_status = at_once(AdminCalls.group_status, "Admin")
     topic_status = at_once(AdminCalls.topic_status, "Admin")
+    read = at_once(AdminCalls.read, "Admin")
     waiting_retries = at_once(AdminCalls.waiting_retries, "Admin")
     broker_figures = at_once(AdminCalls.broker_figures, "Admin")
     ping = at_once(AdminCalls.ping, "Admin")
+    config = at_once(AdminCalls.config, "Admin")
+    set_config = at_once(AdminCalls.set_config, "Admin")
+    unset_config = at_once(AdminCalls.unset_config, "Admin")
     broker_config = at_once(AdminCalls.broker_config, "Admin")
     update_broker_config = at_once(AdminCalls.update_broker_config, "Admin")
     ha_status = at_once(AdminCalls.ha_status, "Admin")
     promote = at_once(AdminCalls.promote, "Admin")
     demote = at_once(AdminCalls.demote, "Admin")
+    quotas = at_once(AdminCalls.quotas, "Admin")
+    set_quota = at_once(AdminCalls.set_quota, "Admin")
+    remove_quota = at_once(AdminCalls.remove_quota, "Admin")
     dead_letter_groups = at_once(AdminCalls.dead_letter_groups, "Admin")
     was_resent = at_once(AdminCalls.was_resent, "Admin")
+    update_topic = at_once(AdminCalls.update_topic, "Admin")
+    update_group = at_once(AdminCalls.update_group, "Admin")
+    set_offset = at_once(AdminCalls.set_offset, "Admin")
+    resend_message = at_once(AdminCalls.resend_message, "Admin")
+    consume_directly = at_once(AdminCalls.consume_directly, "Admin")
+    clean_broker = at_once(AdminCalls.clean_broker, "Admin")
+    undrain_broker = at_once(AdminCalls.undrain_broker, "Admin")
 
     def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
         """Yields the dead letters of a group, queue by queue, the oldest first. Later dead letters are left out.
@@ -163,6 +181,7 @@ class Admin(Closing):
         Raises:
             GroupNotFoundError: Neither the group nor a topic of its dead letters exists.
             InvalidArgumentError: A time is invalid.
+            RequestTimeoutError: A broker does not answer. The dead letters of the others were yielded before.
         """
         return steps(finished(self._calls._letters_of(group, which)))
 
@@ -209,6 +228,88 @@ class Admin(Closing):
             1
         """
         return steps(finished(self._calls._resent(letters, to, rate, again)))
+
+    def drain_broker(
+        self, broker: str, *, quiet: float = ROUTE_SECONDS, timeout: float | None = None, force: bool = False
+    ) -> Iterator[DrainStep]:
+        """Makes a broker read only, and waits until it may be stopped. Each step of the iteration waits a second.
+
+        Clients read the route within 30 s and send to other brokers; until then the broker accepts their messages, for
+        up to 60 s. Then the drain waits for groups with live members. Groups without members, delayed messages and
+        timers stay in the store: the last step names them, and the next start delivers them. An iteration that ends
+        early leaves the broker read only: drain it again to continue, or call `undrain_broker`.
+
+        The name servers keep the permission before the drain.
+
+        Args:
+            broker: Name or `host:port` of the broker.
+            quiet: Time in seconds without a send after which all clients have followed. Default: 35, because clients
+                read routes every 30 s.
+            timeout: Maximum time in seconds; None for no limit.
+            force: Whether to drain a broker with topics that no other broker accepts messages of. Their sends fail.
+
+        Yields:
+            The progress. The last step has the state `drained`.
+
+        Raises:
+            BrokerNotFoundError: No master has this name or address.
+            RefusedError: No other broker accepts messages of some topics, and nothing was changed; or the broker got
+                its write permission back during the drain.
+            RequestTimeoutError: The timeout is over, or a broker does not answer. A retry continues the drain.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     states = [step.state for step in admin.drain_broker(server.broker, quiet=0, force=True)]
+            ...     admin.undrain_broker(server.broker)
+            6
+            >>> states[0], states[-1]
+            ('lowered', 'drained')
+        """
+        return steps(self._calls._drain(broker, quiet, timeout, force))
+
+    def move_topic(
+        self,
+        topic: str,
+        source: str,
+        target: str,
+        *,
+        settle: float = ROUTE_SECONDS,
+        timeout: float | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Iterator[MoveStep]:
+        """Moves a topic from one broker to another, under load. Each step of the iteration may wait a second.
+
+        The steps: create the topic at the target; make it read only at the source; wait until clients have followed,
+        whose messages the source accepts until then; wait until every group has read it there; remove it from the
+        source. Only new messages are at the target. An iteration that ends early can be repeated, and continues.
+
+        Progress that a reader keeps elsewhere, such as a checkpoint of Spark, is not known to brokers: stop such
+        readers at the end of the source first.
+
+        Args:
+            topic: The topic; not one of the system.
+            source: Name or `host:port` of the broker that has the topic.
+            target: Name or `host:port` of the broker that receives the topic.
+            settle: Time in seconds without a send to the source after which all clients have followed. Default: 35,
+                because they read routes every 30 s.
+            timeout: Maximum time in seconds; None for no limit.
+            force: Whether to remove messages that no group consumes.
+            dry_run: Whether to return the plan without changing anything.
+
+        Yields:
+            The steps, each again while it waits.
+
+        Raises:
+            TopicNotFoundError: Neither broker has the topic.
+            BrokerNotFoundError: No master has the name or address of a broker.
+            InvalidArgumentError: The topic belongs to the system, or both brokers are the same.
+            RefusedError: No group consumes the messages at the source; see `force`.
+            RequestTimeoutError: The timeout is over, or a broker does not answer. A retry continues the move.
+        """
+        return steps(self._calls._move(topic, source, target, settle, timeout, force, dry_run))
 
     def _begin_close(self) -> None:
         self._calls.native.begin_close()

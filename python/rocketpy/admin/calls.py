@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
-from rocketpy.admin.status_calls import StatusCalls
+from rocketpy.admin.live_config import typed
+from rocketpy.admin.quota_calls import QuotaCalls
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.misuse import no_option
-from rocketpy.base.names import check_type
+from rocketpy.base.names import RETRY_PREFIX
 from rocketpy.base.signature import shown_as
 from rocketpy.errors import GroupConflictError, TopicNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from typing import Literal, Never
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.admin.answers import Answers, ConsumerRunningInfo
     from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
     from rocketpy.admin.replication import HaStatus
     from rocketpy.config import Instant, Start
@@ -75,14 +78,8 @@ def master_role(sync: bool) -> str:
     return "SYNC_MASTER" if sync else "ASYNC_MASTER"
 
 
-def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
-    """Values of settings as brokers write them."""
-    check_type("changes", changes, Mapping, "a dict by name")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
-
-
 @shown_as("AsyncAdmin")
-class AdminCalls(StatusCalls):
+class AdminCalls(QuotaCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -147,9 +144,10 @@ class AdminCalls(StatusCalls):
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            return await self._ask(self._native_admin().describe_topic, topic)
+            known = await self._ask(self._native_admin().describe_topic, topic, False)
         except TopicNotFoundError:
             return None
+        return replace(known, brokers=tuple([await self._as_configured(topic, one) for one in known.brokers]))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention removes them.
@@ -166,17 +164,18 @@ class AdminCalls(StatusCalls):
         """Names of all topics, including system topics, sorted."""
         return await self._ask(self._native_admin().topics)
 
-    async def describe_topic(self, topic: str) -> TopicInfo:
+    async def describe_topic(self, topic: str, *, partial: bool = False) -> TopicInfo:
         """Brokers and queues of a topic, with the offsets of each queue.
 
         Args:
             topic: The topic.
+            partial: As for `groups`.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
         """
         try:
-            return await self._ask(self._native_admin().describe_topic, topic)
+            return await self._ask(self._native_admin().describe_topic, topic, partial)
         except TopicNotFoundError as error:
             await self._explain(error, topic)
             raise
@@ -189,11 +188,24 @@ class AdminCalls(StatusCalls):
         """
         return await self._ask(self._native_admin().queues, topic)
 
-    async def groups(self) -> list[GroupInfo]:
-        """Consumer groups that the brokers know, sorted by name."""
-        return await self._ask(self._native_admin().groups)
+    async def groups(self, *, partial: bool = False) -> Answers[GroupInfo]:
+        """Consumer groups that the brokers know, sorted by name. All brokers are asked at the same time.
 
-    async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
+        Args:
+            partial: Whether to return the answers of the other brokers if one does not answer. The result names such
+                brokers in `missing`. By default their error is raised, and always if no broker answers.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.create_group("groups-doc")
+            ...     found = admin.groups(partial=True)
+            ...     [one.members for one in found if one.name == "groups-doc"], found.missing
+            ([()], ())
+        """
+        return await self._ask(self._native_admin().groups, partial)
+
+    async def group_lag(self, group: str, topic: str | None = None, *, partial: bool = False) -> Answers[QueueLag]:
         """Progress of a group in each queue, counted from its stored commits.
 
         Messages of a member that ends without a commit count as lag again. A server that is killed may lose the commits
@@ -202,32 +214,76 @@ class AdminCalls(StatusCalls):
         Args:
             group: Name of the group.
             topic: Restricts the result to this topic; default: all topics with offsets of the group.
+            partial: As for `groups`. Queues of a broker that does not answer are left out.
 
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        return await self._ask(self._native_admin().group_lag, group, topic)
+        return await self._ask(self._native_admin().group_lag, group, topic, partial)
 
-    async def group_members(self, group: str) -> list[str]:
+    async def group_members(self, group: str, *, partial: bool = False) -> Answers[str]:
         """Client ids of the live members of a group, sorted.
 
         Args:
             group: Name of the group.
+            partial: As for `groups`.
         """
-        return await self._ask(self._native_admin().group_members, group)
+        return await self._ask(self._native_admin().group_members, group, partial)
 
-    async def describe_group(self, group: str) -> list[GroupMember]:
+    async def describe_group(self, group: str, *, partial: bool = False) -> Answers[GroupMember]:
         """Live members of a group with their subscriptions, sorted by client id.
 
         Args:
             group: Name of the group.
+            partial: As for `groups`.
 
         Raises:
             GroupNotFoundError: The group does not exist.
         """
-        return await self._ask(self._native_admin().describe_group, group)
+        return await self._ask(self._native_admin().describe_group, group, partial)
 
-    async def producer_connections(self, group: str) -> list[ProducerConnection]:
+    async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
+        """State of one live member of a group, as the member itself reports it: version, subscription and queues.
+
+        Args:
+            group: Name of the group.
+            client_id: Client id of the member; see `group_members`.
+            jstack: Whether to request the stacks of all threads of its process. Members of RocketPy and of Apache's
+                Java client report them.
+
+        Raises:
+            GroupNotFoundError: The group does not exist.
+            RefusedError: No broker knows the member, or it did not answer within 10 s.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.create_topic("running-doc", queues=1)
+            ...     with server.consumer("running-doc", "running-doc") as consumer:
+            ...         _ = consumer.poll(timeout=0.1)
+            ...         while not (ids := admin.group_members("running-doc")):  # the first heartbeat is on its way
+            ...             pass
+            ...         info = admin.consumer_running_info("running-doc", ids[0], jstack=True)
+            ...         info.language, (info.client_version or "").split()[0], "MainThread" in (info.jstack or "")
+            ('PYTHON', 'rocketpy', True)
+        """
+        return await self._ask(self._native_admin().consumer_running_info, group, client_id, jstack)
+
+    async def running_members(self, group: str, *, jstack: bool = False) -> Answers[ConsumerRunningInfo]:
+        """State of all live members of a group, sorted by client id. A member that does not answer has an `error`.
+
+        Brokers that do not answer are named in `missing`; an error is raised if no broker answers.
+
+        Args:
+            group: Name of the group.
+            jstack: As for `consumer_running_info`.
+
+        Raises:
+            GroupNotFoundError: The group does not exist.
+        """
+        return await self._ask(self._native_admin().running_members, group, jstack)
+
+    async def producer_connections(self, group: str, *, partial: bool = False) -> Answers[ProducerConnection]:
         """Live members of a producer group, sorted by client id.
 
         Empty for a group without live members and for an unknown name: brokers know a producer group as long as it has
@@ -235,6 +291,7 @@ class AdminCalls(StatusCalls):
 
         Args:
             group: Name of the producer group.
+            partial: As for `groups`.
 
         Examples:
             >>> import rocketpy
@@ -244,9 +301,9 @@ class AdminCalls(StatusCalls):
             ...     while not (found := admin.producer_connections("ingest-doc")):  # the first heartbeat is on its way
             ...         pass
             ...     [one.language for one in found]
-            ['RUST']
+            ['PYTHON']
         """
-        return await self._ask(self._native_admin().producer_connections, group)
+        return await self._ask(self._native_admin().producer_connections, group, partial)
 
     async def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where the group exists.
@@ -259,7 +316,7 @@ class AdminCalls(StatusCalls):
         await self._ask(self._native_admin().create_group, group)
 
     async def delete_group(self, group: str) -> None:
-        """Deletes a group with its offsets at every broker.
+        """Deletes a group with its offsets and its retry topic at every broker. Its dead letters stay.
 
         Args:
             group: Name of the group.
@@ -270,6 +327,8 @@ class AdminCalls(StatusCalls):
         """
         with hinted(GroupConflictError, hint=ACTIVE_HINT):
             await self._ask(self._native_admin().delete_group, group)
+        with suppress(TopicNotFoundError):  # an older broker creates it with the first retry
+            await self._ask(self._native_admin().delete_topic, RETRY_PREFIX + group)
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False
@@ -309,7 +368,7 @@ class AdminCalls(StatusCalls):
             GroupNotFoundError: The group does not exist: see `create_group`.
         """
         with hinted(GroupConflictError, hint=COMMIT_HINT):
-            await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
+            await self._ask(self._native_admin().commit_offset, group, queue, offset, force, False, False)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False
@@ -387,13 +446,15 @@ class AdminCalls(StatusCalls):
         return await self._ask(self._native_admin().committed_offset, group, queue)
 
     async def view_message(self, offset_msg_id: str) -> ReceivedMessage:
-        """Reads one message by its offset message id.
+        """Reads one message by its offset message id, from the broker whose address the id contains.
 
         Args:
             offset_msg_id: That of a receipt or a received message: 32 hexadecimal digits, 56 with IPv6.
 
         Raises:
             InvalidArgumentError: The id is not an offset message id.
+            BrokerNotFoundError: The address in the id does not belong to a broker of this cluster. The client does not
+                connect to it.
             RefusedError: No message exists at that offset.
             DamagedDataError: The body does not match its checksum.
         """
@@ -408,7 +469,8 @@ class AdminCalls(StatusCalls):
         begin: Instant | None = None,
         end: Instant | None = None,
         max_messages: int = 64,
-    ) -> list[ReceivedMessage]:
+        partial: bool = False,
+    ) -> Answers[ReceivedMessage]:
         """Messages of a topic with a given key, from the index of its brokers, the oldest first.
 
         A message can be found shortly after it was stored, and as long as it is in the log.
@@ -423,6 +485,7 @@ class AdminCalls(StatusCalls):
             max_messages: Maximum number of messages; the newest are kept. A broker has its own limit
                 (`maxMsgsNumBatch`, 64): reaching it below `max_messages` logs a warning, because older messages may be
                 missing. Narrow `begin` and `end` to find them.
+            partial: As for `groups`.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
@@ -438,12 +501,15 @@ class AdminCalls(StatusCalls):
             [b'late']
         """
         begin_ms, end_ms = span_ms(begin, end)
-        found = await self._ask(self._native_admin().query_messages, topic, key, kind, begin_ms, end_ms, max_messages)
+        query = self._native_admin().query_messages
+        found = await self._ask(query, topic, key, kind, begin_ms, end_ms, max_messages, partial)
         warn_of_cut(found, key, max_messages)
         return found
 
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """Message of a topic with this id; None without one.
+
+        A broker that does not answer raises an error only if no other broker has the message.
 
         Args:
             topic: The topic.
@@ -499,13 +565,23 @@ class AdminCalls(StatusCalls):
         """Brokers of the cluster, sorted by name."""
         return await self._ask(self._native_admin().brokers)
 
-    async def broker_figures(self, address: str) -> dict[str, str]:
-        """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+    async def broker_figures(self, address: str) -> dict[str, str | float]:
+        """Figures of one broker, by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+
+        Numbers are int or float, switches are bool. Other figures are texts: rates are three numbers in one text.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     figures = admin.broker_figures("broker-a")
+            ...     type(figures["timersWaiting"]), figures["ready"]
+            (<class 'int'>, True)
         """
-        return await self._ask(self._native_admin().broker_figures, address)
+        texts = await self._ask(self._native_admin().broker_figures, address)
+        return {name: typed(text) for name, text in texts.items()}
 
     async def ping(self, address: str) -> BrokerHealth:
         """Health of one broker: the checks of its `/readyz` and `/livez`, over the protocol.
@@ -513,7 +589,7 @@ class AdminCalls(StatusCalls):
         A broker of Apache reports only whether clients may write.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
 
         Raises:
             ConnectionFailedError: The broker cannot be reached. A retry is safe.
@@ -525,49 +601,17 @@ class AdminCalls(StatusCalls):
             BrokerHealth(ready=True, alive=True, problems=())
         """
         figures = await self.broker_figures(address)
-        problems = [text for key in ("notReady", "notAlive") for text in figures.get(key, "").splitlines()]
-        ready = figures.get("ready", figures.get("brokerActive")) == "true"
+        problems = [text for key in ("notReady", "notAlive") for text in str(figures.get(key, "")).splitlines()]
+        ready = figures.get("ready", figures.get("brokerActive")) is True
         if not (ready or problems):
             problems.append("draining: clients cannot write")
-        return BrokerHealth(ready, figures.get("alive", "true") == "true", tuple(problems))
-
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-        """
-        return await self._ask(self._native_admin().broker_config, address)
-
-    async def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
-        """Changes settings of one broker while it runs, by Apache's names. The call may be repeated.
-
-        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings can change. A
-        broker of Apache writes the change to its file, and ignores unknown names.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-            changes: The new value of each setting; True and False as `true` and `false`.
-
-        Raises:
-            RefusedError: A name is unknown, a value is invalid, or a setting cannot change while the broker runs.
-                Nothing was changed.
-
-        Examples:
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin:
-            ...     address = admin.brokers()[0].addresses[0]
-            ...     admin.update_broker_config(address, {"autoCreateTopicEnable": True})
-            ...     admin.broker_config(address)["autoCreateTopicEnable"]
-            'true'
-        """
-        await self._ask(self._native_admin().update_broker_config, address, settings_text(changes))
+        return BrokerHealth(ready, figures.get("alive", True) is True, tuple(problems))
 
     async def ha_status(self, address: str) -> HaStatus:
         """Slaves of one broker and their replication progress.
 
         Args:
-            address: `host:port` of the broker; see `brokers`.
+            address: Name or `host:port` of the broker; see `brokers`.
 
         Raises:
             RefusedError: The broker does not support the request, as Apache's before 5.0.
@@ -584,7 +628,7 @@ class AdminCalls(StatusCalls):
         s, or `api_timeout` if that is longer.
 
         Args:
-            address: `host:port` of the slave.
+            address: `host:port` of the slave, or the name of its broker if it is the only slave.
             sync: Whether sends to the new master wait for slaves (SYNC_MASTER).
             force: Whether to skip the checks that no master of its name answers and that no other slave has more of the
                 log. Two masters write diverging logs.
@@ -606,7 +650,7 @@ class AdminCalls(StatusCalls):
         `promote`.
 
         Args:
-            address: `host:port` of the master.
+            address: Name or `host:port` of the master.
             broker_id: Broker id as a slave, from 1; default: the smallest free id.
             force: Whether to skip the wait for a slave. Messages that no slave has cannot be read while this broker is
                 not a master.

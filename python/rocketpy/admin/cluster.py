@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from rocketpy.admin.answers import MissingBroker
     from rocketpy.message import MessageQueue
 
 __all__ = [
@@ -64,6 +65,10 @@ class TopicInfo:
     brokers: tuple[TopicBroker, ...]
     queues: tuple[QueueInfo, ...]
     """Sorted."""
+    put_rate: float = field(default=0.0, compare=False)
+    """Messages stored per second over the last minute, as the brokers report it; 0 where they do not."""
+    missing: tuple[MissingBroker, ...] = ()
+    """Brokers that did not answer, whose queues are left out; see `partial` of `Admin.describe_topic`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from rocketpy.admin.answers import Answers, TopicTotals
 from rocketpy.admin.dead_letters import (
     PREFIX,
     DeadLetter,
@@ -21,11 +22,19 @@ from rocketpy.admin.dead_letters import (
 from rocketpy.base.at_once import each
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import UNKNOWN, UNREADABLE_BODY, InvalidArgumentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import (
+    UNKNOWN,
+    UNREADABLE_BODY,
+    InvalidArgumentError,
+    RefusedError,
+    RequestTimeoutError,
+    RocketPyError,
+    TopicNotFoundError,
+)
 from rocketpy.producing.copies import copy_of, is_rejected
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from contextlib import AbstractAsyncContextManager
 
     from rocketpy import _rocketpy
@@ -37,6 +46,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
+
+FEW_TOPICS = 8
+"""Maximum number of topics whose routes are requested: all of these at the same time."""
 
 
 @shown_as("AsyncAdmin")
@@ -52,6 +65,10 @@ class DeadLetterCalls(ABC):
     @abstractmethod
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Makes a native call, and waits for its answer."""
+
+    @abstractmethod
+    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
+        """Results of a call for each item, in their order; at most `CONCURRENT_CALLS` run at a time."""
 
     @abstractmethod
     async def _explain(self, error: TopicNotFoundError, topic: str) -> None:
@@ -70,7 +87,7 @@ class DeadLetterCalls(ABC):
         """Names of all topics."""
 
     @abstractmethod
-    async def describe_topic(self, topic: str) -> TopicInfo:
+    async def describe_topic(self, topic: str, *, partial: bool = False) -> TopicInfo:
         """A topic with its queues."""
 
     @abstractmethod
@@ -81,13 +98,14 @@ class DeadLetterCalls(ABC):
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id."""
 
-    async def dead_letter_groups(self, *, check_resent: int = 0) -> list[DeadLetterGroup]:
+    async def dead_letter_groups(self, *, check_resent: int = 0, partial: bool = False) -> Answers[DeadLetterGroup]:
         """Groups with dead letters, sorted by name. A resent dead letter stays in its group until it expires.
 
         Args:
             check_resent: Maximum number of dead letters whose resent copies are looked up, about one millisecond
                 each. A group that exceeds the rest of this number has None as its number of resent ones. After a
                 look-up that failed no other follows. Default 0: no look-up.
+            partial: Whether to return the answers of the other brokers if one does not answer; see `Admin.groups`.
 
         Examples:
             >>> import rocketpy
@@ -101,8 +119,11 @@ class DeadLetterCalls(ABC):
         check_type("check_resent", check_resent, int, "a number of dead letters")
         left = check_resent
         found: list[DeadLetterGroup] = []
-        for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
-            topic = await self.describe_topic(name)
+        names = [topic for topic in await self.topics() if topic.startswith(PREFIX)]
+        totals = await self._totals(names, partial)
+        for topic in totals:
+            if topic.error is not None:
+                raise RefusedError(topic.error)
             queues = [info for info in topic.queues if info.max_offset > info.min_offset]
             firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
             lasts = [self._range(info.queue, info.max_offset - 1, info.max_offset) for info in queues]
@@ -117,12 +138,27 @@ class DeadLetterCalls(ABC):
                     except UNKNOWN as error:
                         group, left = replace(group, resent_error=str(error)), 0
                 found.append(group)
-        return found
+        return Answers(found, totals.missing)
+
+    async def _totals(self, names: list[str], partial: bool) -> Answers[TopicTotals]:
+        """Queues of topics. A few are requested by their routes: a broker that has none of them cannot be missing."""
+        if len(names) > FEW_TOPICS:
+            return await self._ask(self._native_admin().topic_totals, names, partial)
+
+        async def described(name: str) -> TopicInfo | None:
+            try:
+                return await self.describe_topic(name, partial=partial)
+            except TopicNotFoundError:
+                return None
+
+        found = [topic for topic in await self._each(described, names) if topic is not None]
+        missing = {broker.address: broker for topic in found for broker in topic.missing}
+        return Answers([TopicTotals(one.name, one.queues, one.put_rate, None) for one in found], missing.values())
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
         """Yields the dead letters of a group, as `Admin.dead_letters`.
 
-        The first step of the iteration raises errors.
+        The first step of the iteration raises errors; the last step raises that of a broker which does not answer.
 
         Args:
             group: The consumer group.
@@ -135,17 +171,20 @@ class DeadLetterCalls(ABC):
         """Checks the arguments, and returns the dead letters."""
         is_meant = matcher_of(group, which)
         try:
-            queues = (await self.describe_topic(topic_of(group))).queues
+            topic = await self.describe_topic(topic_of(group), partial=True)
         except TopicNotFoundError:
             await self.describe_group(group)  # refuses a name that nobody has
-            queues = ()
+            topic = None
 
         async def found() -> AsyncGenerator[DeadLetter, None]:
-            for info in queues:
+            for info in topic.queues if topic else ():
                 async for message in self._range(info.queue, info.min_offset, info.max_offset):
                     letter = DeadLetter(group, message)
                     if is_meant(letter):
                         yield letter
+            for broker in topic.missing if topic else ():
+                text = f"dead letters of group {group} at {broker.broker_name} are unknown: {broker.error}"
+                raise RequestTimeoutError(text, retryable=True)
 
         return found()
 

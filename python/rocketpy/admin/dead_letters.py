@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rocketpy._rocketpy import Message, ReceivedMessage
-    from rocketpy.admin.cluster import TopicInfo
+    from rocketpy.admin.answers import TopicTotals
     from rocketpy.config import Instant
     from rocketpy.message import Receipt
 
@@ -196,7 +196,7 @@ class Pace:
         return at - now
 
 
-def group_of(topic: TopicInfo, firsts: list[ReceivedMessage], lasts: list[ReceivedMessage]) -> DeadLetterGroup:
+def group_of(topic: TopicTotals, firsts: list[ReceivedMessage], lasts: list[ReceivedMessage]) -> DeadLetterGroup:
     """Group and counts of a dead-letter topic.
 
     Args:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rocketpy.admin.answers import MissingBroker
+
 __all__ = ["BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"]
 
 
@@ -34,11 +36,18 @@ class BrokerStatus:
     """Number of messages that wait for their delivery time; Apache's brokers do not report it."""
     error: str | None
     """Reason why the broker reported nothing; None if it answered."""
+    answered_at: datetime | None = None
+    """Time of its last answer to this client; None without one."""
+    rocketpy_version: str | None = None
+    """Version of RocketPy; None for a broker of Apache, or one that does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Progress of a consumer group at all brokers. Each figure is None if it is unknown, and `error` has the reason."""
+    """Progress of a consumer group. Each figure is None if it is unknown, and `error` has the reason.
+
+    Figures are minimums if `missing` has brokers: those may have further queues of the group.
+    """
 
     name: str
     members: int
@@ -53,11 +62,13 @@ class GroupStatus:
     """Number of stored dead letters."""
     error: str | None = None
     """Reason why the figures are unknown; None if they are known."""
+    missing: tuple[str, ...] = ()
+    """Names of the brokers that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """Messages and readers of a topic at all brokers."""
+    """Messages and readers of a topic. Figures are minimums if `missing` has brokers."""
 
     name: str
     messages: int | None
@@ -68,6 +79,8 @@ class TopicStatus:
     """Known consumer groups with offsets in the topic, sorted; None if all are unknown."""
     error: str | None = None
     """Reason why figures or groups are unknown; None if they are known."""
+    missing: tuple[str, ...] = ()
+    """Names of the brokers that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,9 @@ class ClusterStatus:
     delayed: int | None
     """Number of messages, including retries, whose delay level has not ended; None if it is unknown."""
     errors: tuple[str, ...]
-    """Reasons why a part or a group is unknown, without those of `brokers`."""
+    """Reasons why a part or a group is unknown, without those of `brokers` and `missing`."""
+    missing: tuple[MissingBroker, ...] = ()
+    """Brokers that did not answer: groups and delayed messages are those of the others. Sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +111,5 @@ class WaitingRetries:
     """Earliest time of a next delivery; None without messages."""
     is_complete: bool
     """Whether all delayed messages were read; if not, `messages` is a minimum."""
+    missing: tuple[MissingBroker, ...] = ()
+    """Brokers that did not answer."""

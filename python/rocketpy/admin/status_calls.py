@@ -7,30 +7,20 @@ import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rocketpy.admin.answers import Answers
 from rocketpy.admin.cluster import MASTER_ID, message_count
 from rocketpy.admin.dead_letter_calls import DeadLetterCalls
-from rocketpy.admin.dead_letters import PREFIX as DEAD_PREFIX
 from rocketpy.admin.status import BrokerStatus, ClusterStatus, GroupStatus, TopicStatus, WaitingRetries
 from rocketpy.base.instant import UNITS_MS, datetime_of, now_ms
 from rocketpy.base.names import RETRY_PREFIX
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import (
-    UNKNOWN,
-    UNREADABLE_BODY,
-    ConnectionFailedError,
-    ConnectionLostError,
-    GroupNotFoundError,
-    InvalidArgumentError,
-    RequestTimeoutError,
-    RocketPyError,
-    TopicNotFoundError,
-)
+from rocketpy.errors import UNKNOWN, UNREADABLE_BODY, RocketPyError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
-    from collections.abc import Set as AbstractSet
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.admin.answers import BrokerFigures, GroupProgress, MissingBroker, TopicTotals
     from rocketpy.admin.cluster import BrokerInfo, GroupInfo, QueueInfo, QueueLag
     from rocketpy.config import Instant
     from rocketpy.message import MessageQueue
@@ -42,10 +32,6 @@ Item = TypeVar("Item")
 
 CONCURRENT_CALLS = 8
 """Maximum number of requests of one status call at a time."""
-AWAY = (ConnectionFailedError, ConnectionLostError, RequestTimeoutError)
-"""Errors of a broker that is away."""
-MOST_AWAY = 8
-"""Number of such errors after which the other groups or topics are not requested."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Topic of delayed messages; queue N holds delay level N + 1."""
 REAL_TOPIC = "REAL_TOPIC"
@@ -76,7 +62,7 @@ def delays_ms(levels: str) -> list[int]:
     return [int(number) * UNITS_MS[unit] for number, unit in LEVEL.findall(levels)]
 
 
-def rate_of(figure: str | None) -> float | None:
+def rate_of(figure: str | float | None) -> float | None:
     """Reads the first number of a figure. Brokers report three rates: over 10 s, 1 min and 10 min.
 
     Examples:
@@ -84,13 +70,13 @@ def rate_of(figure: str | None) -> float | None:
         (12.5, None, None, None, None)
     """
     try:
-        rate = float((figure or "").split()[0])
+        rate = float(str("" if figure is None else figure).split()[0])
     except (IndexError, ValueError):
         return None
     return rate if math.isfinite(rate) else None
 
 
-def count_of(figure: str | None) -> int | None:
+def count_of(figure: str | float | None) -> int | None:
     """Reads a count.
 
     Examples:
@@ -98,27 +84,52 @@ def count_of(figure: str | None) -> int | None:
         (12, None, None)
     """
     try:
-        return int(figure or "")
+        return int("" if figure is None else figure)
     except ValueError:
         return None
 
 
-def broker_row(broker: BrokerInfo, broker_id: int, figures: dict[str, str], error: str | None) -> BrokerStatus:
+def broker_row(found: BrokerFigures) -> BrokerStatus:
     """Returns the status of a broker from its own figures."""
+    broker, figures = found.broker, found.figures
     disk = rate_of(figures.get("commitLogDiskRatio"))
     return BrokerStatus(
         cluster=broker.cluster,
         broker_name=broker.broker_name,
-        broker_id=broker_id,
-        address=broker.addresses[broker_id],
+        broker_id=found.broker_id,
+        address=broker.addresses[found.broker_id],
         version=figures.get("brokerVersionDesc"),
         disk_used=None if disk is None or disk < 0 else disk,  # Apache's brokers report -1 for an unknown disk
         in_per_second=rate_of(figures.get("putTps")),
         out_per_second=rate_of(figures.get("getTransferredTps") or figures.get("getTransferedTps")),
         messages_in=count_of(figures.get("msgPutTotalTodayNow")),
         timers=count_of(figures.get("timersWaiting")),
-        error=error,
+        error=found.error,
+        answered_at=found.answered_at,
+        rocketpy_version=figures.get("rocketpyVersion"),
     )
+
+
+def group_row(group: GroupProgress, missing: tuple[str, ...]) -> GroupStatus:
+    """Returns the status of a group from the answers of brokers."""
+    members = len(group.members)
+    if group.error is not None:
+        return GroupStatus(group.name, members, None, None, None, None, group.error, missing)
+    return GroupStatus(
+        name=group.name,
+        members=members,
+        topics=group.topics,
+        lag=group.lag,
+        retries=group.retries,
+        dead_letters=group.dead_letters,
+        missing=missing,
+    )
+
+
+def merged(*parts: Iterable[MissingBroker]) -> tuple[MissingBroker, ...]:
+    """Returns each broker that did not answer once, sorted by name."""
+    found = {one.address: one for part in parts for one in part}
+    return tuple(sorted(found.values(), key=lambda one: (one.broker_name, one.address)))
 
 
 def body_size(message: ReceivedMessage) -> int:
@@ -136,28 +147,28 @@ class StatusCalls(DeadLetterCalls):
     __slots__ = ()
 
     @abstractmethod
-    async def _each(self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]:
-        """Results of a call for each item, in their order; at most `CONCURRENT_CALLS` run at a time."""
-
-    @abstractmethod
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster."""
 
     @abstractmethod
-    async def groups(self) -> list[GroupInfo]:
+    async def groups(self, *, partial: bool = False) -> Answers[GroupInfo]:
         """Consumer groups."""
 
     @abstractmethod
-    async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
+    async def group_lag(self, group: str, topic: str | None = None, *, partial: bool = False) -> Answers[QueueLag]:
         """Progress of a group."""
 
     @abstractmethod
-    async def broker_figures(self, address: str) -> dict[str, str]:
+    async def broker_figures(self, address: str) -> dict[str, str | float]:
         """Figures of one broker."""
 
     @abstractmethod
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of one broker."""
+
+    @abstractmethod
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Offset after the newest readable message of a queue."""
 
     @abstractmethod
     async def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
@@ -166,7 +177,7 @@ class StatusCalls(DeadLetterCalls):
     async def status(self) -> ClusterStatus:
         """Brokers, groups and waiting messages of the cluster, as `rocketpy status` shows them.
 
-        A part that is unknown, such as the lag while a broker does not answer, is named in `errors`.
+        All brokers are asked at the same time. `missing` names those that do not answer; `errors` names unknown parts.
 
         Raises:
             ConnectionFailedError: No name server can be reached.
@@ -175,26 +186,32 @@ class StatusCalls(DeadLetterCalls):
             >>> server = getfixture("rocketpy_server")
             >>> with server.admin() as admin:
             ...     found = admin.status()
-            ...     [broker.error for broker in found.brokers], found.errors
-            ([None], ())
+            ...     [broker.error for broker in found.brokers], found.missing, found.errors
+            ([None], (), ())
         """
-        errors: list[str] = []
-        brokers = await self.broker_status()
-        topics, delayed, groups = None, None, None
-        try:
-            topics = len(await self.topics())
-        except UNKNOWN as error:
-            errors.append(f"topics unknown: {error}")
-        try:
-            delayed = sum(part.end - part.start for part in await self._delayed())
-        except UNKNOWN as error:
-            errors.append(f"delayed messages unknown: {error}")
-        try:
-            groups = tuple(await self.group_status())
-        except UNKNOWN as error:
-            errors.append(f"groups unknown: {error}")
-        errors += [f"group {one.name} unknown: {one.error}" for one in groups or () if one.error is not None]
-        return ClusterStatus(tuple(brokers), topics, groups, delayed, tuple(errors))
+
+        async def outcome(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+            try:
+                return await call()
+            except UNKNOWN as error:
+                return error
+
+        calls = [self.broker_status, self.topics, self._delayed, self.group_status]
+        brokers, topics, delayed, groups = await self._each(outcome, calls)
+        if isinstance(brokers, RocketPyError):
+            raise brokers
+        parts = {"topics": topics, "delayed messages": delayed, "groups": groups}
+        errors = [f"{name} unknown: {part}" for name, part in parts.items() if isinstance(part, RocketPyError)]
+        found = {name: part for name, part in parts.items() if not isinstance(part, RocketPyError)}
+        known = found.get("groups", ())
+        return ClusterStatus(
+            brokers=tuple(brokers),
+            topics=len(topics) if "topics" in found else None,
+            groups=tuple(groups) if "groups" in found else None,
+            delayed=sum(part.end - part.start for part in delayed) if "delayed messages" in found else None,
+            errors=(*errors, *(f"group {one.name} unknown: {one.error}" for one in known if one.error is not None)),
+            missing=merged(*(getattr(part, "missing", ()) for part in found.values())),
+        )
 
     async def broker_status(self) -> list[BrokerStatus]:
         """Figures of every broker, sorted by name and id. A broker that does not answer has an `error`.
@@ -202,116 +219,119 @@ class StatusCalls(DeadLetterCalls):
         Raises:
             ConnectionFailedError: No name server can be reached.
         """
+        return [broker_row(one) for one in await self._ask(self._native_admin().all_figures)]
 
-        async def row(place: tuple[BrokerInfo, int]) -> BrokerStatus:
-            broker, broker_id = place
-            try:
-                return broker_row(broker, broker_id, await self.broker_figures(broker.addresses[broker_id]), None)
-            except UNKNOWN as error:
-                return broker_row(broker, broker_id, {}, str(error))
-
-        places = [(broker, broker_id) for broker in await self.brokers() for broker_id in sorted(broker.addresses)]
-        return await self._each(row, places)
-
-    async def group_status(self) -> list[GroupStatus]:
+    async def group_status(self) -> Answers[GroupStatus]:
         """Progress of every consumer group, sorted by name. A group whose progress is unknown has an `error`.
+
+        The progress is that of the brokers that answer; `missing` names the others.
 
         Raises:
             ConnectionFailedError: No name server can be reached.
-            RequestTimeoutError: A broker does not answer, so that the groups are unknown.
+            RequestTimeoutError: No broker answers, so that the groups are unknown.
         """
-        topics = set(await self.topics())
+        groups = await self._ask(self._native_admin().group_progress)
+        names = tuple(one.broker_name for one in groups.missing)
+        return Answers([group_row(group, names) for group in groups], groups.missing)
 
-        async def row(group: GroupInfo) -> GroupStatus:
-            return await self._group_status(group, topics)
-
-        found: list[GroupStatus] = []
-        groups = await self.groups()
-        for group, outcome in zip(groups, await self._outcomes(row, groups), strict=True):
-            if isinstance(outcome, GroupStatus):
-                found.append(outcome)
-            elif not isinstance(outcome, GroupNotFoundError):  # deleted meanwhile
-                found.append(GroupStatus(group.name, len(group.members), None, None, None, None, str(outcome)))
-        return found
-
-    async def _outcomes(
-        self, call: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]
-    ) -> list[T | RocketPyError]:
-        """Result or error of a call for each item. After some timeouts the other items are not requested."""
-        away: list[RocketPyError] = []
-
-        async def outcome(item: Item) -> T | RocketPyError:
-            if len(away) >= MOST_AWAY:
-                return away[0]
-            try:
-                return await call(item)
-            except AWAY as error:
-                away.append(error)
-                return error
-            except (*UNKNOWN, GroupNotFoundError, InvalidArgumentError) as error:  # other clients store invalid names
-                return error
-
-        return await self._each(outcome, items)
-
-    async def _group_status(self, group: GroupInfo, topics: AbstractSet[str]) -> GroupStatus:
-        """Progress of one group. The topics are those of the cluster."""
-        rows = await self.group_lag(group.name)
-        retry, dead = RETRY_PREFIX + group.name, DEAD_PREFIX + group.name
-        if retry in topics and not any(row.queue.topic == retry for row in rows):
-            rows += await self.group_lag(group.name, retry)  # its members ended before they committed there
-        return GroupStatus(
-            name=group.name,
-            members=len(group.members),
-            topics=tuple(sorted({row.queue.topic for row in rows} - {retry})),
-            lag=sum(row.lag for row in rows if row.queue.topic != retry),
-            retries=sum(row.lag for row in rows if row.queue.topic == retry),
-            dead_letters=await self._stored(dead) if dead in topics else 0,
-        )
-
-    async def topic_status(self, topics: Iterable[str] | None = None) -> list[TopicStatus]:
+    async def topic_status(self, topics: Iterable[str] | None = None) -> Answers[TopicStatus]:
         """Messages, rate and consumer groups of topics, sorted by name. A topic that does not exist is left out.
 
-        A topic whose figures are unknown has an `error`.
+        A topic whose figures are unknown has an `error`. The figures are those of the brokers that answer; `missing`
+        names the others.
 
         Args:
             topics: Names of topics; default: all topics, including system topics.
 
         Raises:
             ConnectionFailedError: No name server can be reached.
+            RequestTimeoutError: No broker answers.
         """
         names = sorted(await self.topics() if topics is None else set(topics))
-        readers, problem = await self._readers() if names else ([], None)
-        found: list[TopicStatus] = []
-        for name, outcome in zip(names, await self._outcomes(self._topic_figures, names), strict=True):
-            groups = None if readers is None else tuple(group for group, consumed in readers if name in consumed)
-            if isinstance(outcome, tuple):
-                found.append(TopicStatus(name, *outcome, groups, problem))
-            elif not isinstance(outcome, TopicNotFoundError):
-                found.append(TopicStatus(name, None, None, groups, str(outcome)))
-        return found
+        if not names:
+            return Answers()
 
-    async def _readers(self) -> tuple[list[tuple[str, tuple[str, ...]]] | None, str | None]:
-        """Groups with their topics, None if all are unknown; and the reason why groups are unknown."""
+        async def run(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+            return await call()
+
+        async def totals() -> Answers[TopicTotals]:
+            return await self._ask(self._native_admin().topic_totals, names, True)
+
+        (found, (groups, problem)) = await self._each(run, [totals, self._readers])
+        missing = merged(found.missing, groups.missing)
+        away = tuple(one.broker_name for one in missing)
+        rates = await self._each(self._rate, found)
+
+        def row(one: TopicTotals, rate: float) -> TopicStatus:
+            readers = tuple(group.name for group in groups if one.name in (group.topics or ()))
+            is_known = one.error is None
+            return TopicStatus(
+                name=one.name,
+                messages=message_count(one.queues) if is_known else None,
+                per_second=rate if is_known else None,
+                groups=None if problem and not groups else readers,
+                error=one.error or problem,
+                missing=away,
+            )
+
+        return Answers([row(one, rate) for one, rate in zip(found, rates, strict=True)], missing)
+
+    async def _readers(self) -> tuple[Answers[GroupStatus], str | None]:
+        """Groups with their topics; and the reason why groups are unknown."""
         try:
             groups = await self.group_status()
         except UNKNOWN as error:
-            return None, f"groups unknown: {error}"
+            return Answers(), f"groups unknown: {error}"
         problems = [f"group {group.name} unknown: {group.error}" for group in groups if group.error is not None]
-        return [(group.name, group.topics or ()) for group in groups], "; ".join(problems) or None
+        return groups, "; ".join(problems) or None
 
-    async def _topic_figures(self, topic: str) -> tuple[int, float]:
-        """Number of messages of a topic, and messages per second."""
-        queues = (await self.describe_topic(topic)).queues
-        rate = sum([await self._stored_since(one, RATE_MS) for one in queues]) * 1000 / RATE_MS
-        return message_count(queues), rate
+    async def _rate(self, topic: TopicTotals) -> float:
+        """Messages per second of a topic, over the last minute. Offsets replace a missing report."""
+        if topic.put_rate > 0 or topic.error is not None:
+            return topic.put_rate
+        return sum([await self._stored_since(one, RATE_MS) for one in topic.queues]) * 1000 / RATE_MS
+
+    async def read(
+        self, queue: MessageQueue, start: int, end: int | None = None, *, max_messages: int = 64
+    ) -> list[ReceivedMessage]:
+        """Messages of a queue, the oldest first, without a consumer group.
+
+        Args:
+            queue: The queue.
+            start: Offset of the first message, from `min_offset`.
+            end: Offset after the last message; default: the end of the queue.
+            max_messages: Maximum number of messages, from 1.
+
+        Raises:
+            OffsetError: Messages of the range have expired.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin, server.producer("read-doc") as producer:
+            ...     admin.create_topic("read-doc", queues=1)
+            ...     _ = producer.send_many([rocketpy.Message("read-doc", text) for text in (b"a", b"b", b"c")])
+            ...     (queue,) = admin.queues("read-doc")
+            ...     while admin.max_offset(queue) < 3:  # readable shortly after the acknowledgement
+            ...         pass
+            ...     [message.body for message in admin.read(queue, 1, max_messages=1)]
+            [b'b']
+        """
+        last = await self.max_offset(queue)
+        last = min(start + max_messages, last if end is None else min(end, last))
+        found: list[ReceivedMessage] = []
+        while start < last:
+            messages, start = await self._ask(self._native_admin().read, queue, start, last)
+            found += messages
+        return found
 
     async def waiting_retries(
         self, group: str, *, max_messages: int = 10_000, max_bytes: int = MAX_BYTES
     ) -> WaitingRetries:
         """Messages of a group that wait for the delay before their next delivery.
 
-        Reads the delayed messages of all groups, with their bodies. A message whose delay has ended is in the retry
-        topic of the group, and `group_lag` counts it.
+        Reads the delayed messages of all groups, with their bodies. `missing` names brokers that do not answer.
+        A message whose delay has ended is in the retry topic of the group, and `group_lag` counts it.
 
         Args:
             group: Name of the group.
@@ -319,7 +339,7 @@ class StatusCalls(DeadLetterCalls):
             max_bytes: Size of their bodies in bytes after which the read ends; default 16 MiB.
 
         Raises:
-            RequestTimeoutError: A broker does not answer.
+            RequestTimeoutError: No broker answers.
 
         Examples:
             >>> server = getfixture("rocketpy_server")
@@ -329,7 +349,8 @@ class StatusCalls(DeadLetterCalls):
         """
         times: list[int] = []
         messages_left, bytes_left = max_messages, max_bytes
-        for part in sorted(await self._delayed(), key=lambda part: part.delay_ms):
+        parts = await self._delayed()
+        for part in sorted(parts, key=lambda part: part.delay_ms):
             start = part.start
             while start < part.end and messages_left > 0 and bytes_left > 0:
                 end = min(part.end, start + messages_left)
@@ -341,15 +362,7 @@ class StatusCalls(DeadLetterCalls):
                         times.append(round(message.stored_at.timestamp() * 1000) + part.delay_ms)
             if start < part.end:
                 return WaitingRetries(len(times), datetime_of(min(times, default=None)), False)
-        return WaitingRetries(len(times), datetime_of(min(times, default=None)), True)
-
-    async def _stored(self, topic: str) -> int:
-        """Number of messages that a topic holds."""
-        try:
-            queues = (await self.describe_topic(topic)).queues
-        except TopicNotFoundError:
-            return 0
-        return message_count(queues)
+        return WaitingRetries(len(times), datetime_of(min(times, default=None)), not parts.missing, parts.missing)
 
     async def _stored_since(self, info: QueueInfo, ago_ms: int) -> int:
         """Number of messages that a queue stored within a span until now."""
@@ -359,23 +372,40 @@ class StatusCalls(DeadLetterCalls):
         start = await self.search_offset(info.queue, since / 1000)
         return max(0, info.max_offset - max(start, info.min_offset))
 
-    async def _delayed(self) -> list[Delayed]:
-        """Parts of the delay levels whose delay has not ended, by the clock of this machine."""
-        brokers = await self.brokers()
-        masters = {one.broker_name: one.addresses[MASTER_ID] for one in brokers if MASTER_ID in one.addresses}
-        try:
-            queues = [info for info in (await self.describe_topic(SCHEDULE_TOPIC)).queues if info.last_stored_at]
-        except TopicNotFoundError:
-            return []
-        levels = {
-            name: delays_ms((await self.broker_config(masters[name])).get("messageDelayLevel", ""))
-            for name in {info.queue.broker_name for info in queues} & masters.keys()
+    async def _delayed(self) -> Answers[Delayed]:
+        """Parts of the delay levels that are not delivered yet.
+
+        Brokers report the next delivery of each level. Without that report the clock of this machine decides.
+        """
+        masters = {
+            one.broker_name: one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses
         }
-        found: list[Delayed] = []
-        for info in queues:
+        try:
+            topic = await self.describe_topic(SCHEDULE_TOPIC, partial=True)
+        except TopicNotFoundError:
+            return Answers()
+        queues = [info for info in topic.queues if info.last_stored_at]
+        names = sorted({info.queue.broker_name for info in queues} & masters.keys())
+        configs = await self._each(self.broker_config, [masters[name] for name in names])
+        figures = dict(
+            zip(names, await self._each(self.broker_figures, [masters[name] for name in names]), strict=True)
+        )
+        levels = {
+            name: delays_ms(config.get("messageDelayLevel", "")) for name, config in zip(names, configs, strict=True)
+        }
+
+        async def part(info: QueueInfo) -> Delayed | None:
             delays = levels.get(info.queue.broker_name, [])
-            if info.queue.queue_id < len(delays):
-                delay_ms = delays[info.queue.queue_id]
-                if waiting := await self._stored_since(info, delay_ms):
-                    found.append(Delayed(info.queue, info.max_offset - waiting, info.max_offset, delay_ms))
-        return found
+            if info.queue.queue_id >= len(delays):
+                return None
+            delay_ms = delays[info.queue.queue_id]
+            next_offset = str(
+                figures[info.queue.broker_name].get(f"scheduleMessageOffset_{info.queue.queue_id + 1}", "")
+            )
+            if (first := next_offset.partition(",")[0]).isdigit():
+                waiting = max(0, info.max_offset - max(int(first), info.min_offset))
+            else:
+                waiting = await self._stored_since(info, delay_ms)
+            return Delayed(info.queue, info.max_offset - waiting, info.max_offset, delay_ms) if waiting else None
+
+        return Answers([one for one in await self._each(part, queues) if one is not None], topic.missing)

@@ -24,6 +24,22 @@ def first_given(*values: int | None) -> int:
     return next(value for value in values if value is not None)
 
 
+def check_held(topic: str, queues: int | None, held: int) -> None:
+    """Refuses a smaller number of queues if the removed queues hold messages.
+
+    Args:
+        topic: Name of the topic.
+        queues: New number of queues.
+        held: Number of messages in the queues to remove, including messages that cannot be read yet.
+    """
+    if held:
+        noun = "message" if held == 1 else "messages"
+        raise InvalidArgumentError(
+            f"cannot reduce topic {topic} to {queues} queues: the removed queues hold {held:,} {noun}",
+            hint="consume them first, or add force=True (--force); the old number of queues restores them",
+        )
+
+
 class TopicChanges(TypedDict, total=False):
     """Options of `create_topic` in addition to name and queues."""
 
@@ -67,12 +83,7 @@ class TopicChange:
             known: Current state of the topic.
             held: Number of messages in the queues to remove, including messages that cannot be read yet.
         """
-        if held:
-            noun = "message" if held == 1 else "messages"
-            raise InvalidArgumentError(
-                f"cannot reduce topic {self.topic} to {self.queues} queues: the removed queues hold {held:,} {noun}",
-                hint="consume them first, or add force=True (--force); the old number of queues restores them",
-            )
+        check_held(self.topic, self.queues, held)
         chosen = [
             one
             for one in (known.brokers if known else ())

@@ -20,10 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:  # Ctrl-C may come while modules are imported
-        from rocketpy.cli.flags import COMMANDS
+        from rocketpy.cli.flags import BROKER_VERBS, COMMANDS
         from rocketpy.console import streams
 
-        is_server = bool(arguments) and arguments[0] in COMMANDS and not {"--help", "-h"}.intersection(arguments)
+        is_verb = arguments[:1] == ["broker"] and arguments[1:2] in [[verb] for verb in BROKER_VERBS]
+        is_start = bool(arguments) and arguments[0] in COMMANDS and not is_verb
+        is_server = is_start and not {"--help", "-h"}.intersection(arguments)
         if is_process:
             streams.prepare(is_server=is_server)
         if is_server:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rocketpy.cli import (
     bench,
+    broker,
     cluster,
     config,
     consume,
@@ -17,9 +19,13 @@ from rocketpy.cli import (
     doctor,
     group,
     ha,
+    live_config,
     message,
+    message_resend,
+    offset,
     ping,
     produce,
+    quota,
     schedule,
     status,
     store,
@@ -29,8 +35,9 @@ from rocketpy.cli import (
     testkit,
     top,
     topic,
+    topic_change,
 )
-from rocketpy.cli.flags import COMMANDS, Command, Flag
+from rocketpy.cli.flags import BROKER_VERBS, COMMANDS, Command, Flag
 from rocketpy.cli.options import wait_for
 from rocketpy.console.commands import guarded, run_app
 
@@ -112,18 +119,101 @@ def parameter(flag: Flag) -> inspect.Parameter:
     """Converts a flag for typer. The server applies the default, so that a file may set the value."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
-    default: Any = inspect.Parameter.empty
-    if flag.repeated:
-        kind, default = list[kind], []
-    elif not flag.required:
-        kind, default = kind | None, None
+    kind = list[kind] if flag.repeated else kind | None
+    default: Any = [] if flag.repeated else None
     if flag.is_argument:
         info: Any = typer.Argument(metavar=flag.metavar, help=text)
     else:
-        info = typer.Option(flag.name, metavar=flag.metavar, help=text)
+        info = typer.Option(*flag.names, metavar=flag.metavar, help=text)
     return inspect.Parameter(
         flag.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
+
+
+class StartOrVerb(TyperGroup):
+    """`rocketpy broker DIR` starts a broker; `rocketpy broker drain` and others are commands for running ones."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the flags of the start, unless a command follows."""
+        ctx.meta[VERB] = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the start; none but the help before a command."""
+        found = super().get_params(ctx)
+        return [one for one in found if one.name == "help"] if ctx.meta.get(VERB) else found
+
+
+VERB = "rocketpy.verb"
+"""Mark of a context whose command line names a command for running brokers."""
+
+
+def broker_app() -> typer.Typer:
+    """Builds `rocketpy broker`."""
+    command = COMMANDS["broker"]
+    part = typer.Typer(cls=StartOrVerb, help=command.summary, invoke_without_command=True)
+    start = server_command("broker", command)
+
+    def start_or_verb(context: typer.Context, **options: Any) -> None:
+        if context.invoked_subcommand is None:
+            start(**options)
+
+    start_or_verb.__doc__ = command.summary
+    flags = inspect.signature(start).parameters.values()
+    own = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    start_or_verb.__signature__ = inspect.Signature([own, *flags])  # type: ignore[attr-defined]
+    part.callback()(start_or_verb)
+    functions: tuple[Callable[..., None], ...] = (broker.clean, broker.drain, broker.undrain)
+    for verb, function in zip(BROKER_VERBS, functions, strict=True):
+        part.command(verb)(guarded(function))
+    return part
+
+
+GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
+    ("topic", "Topics of a cluster.", CLIENTS): (
+        ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
+        ("describe", topic.describe), ("update", topic_change.update), ("perm", topic_change.perm),
+        ("move", topic_change.move),
+    ),
+    ("group", "Consumer groups of a cluster.", CLIENTS): (
+        ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
+        ("describe", group.describe), ("producers", group.producers), ("lag", group.lag), ("reset", group.reset),
+        ("clone", group.clone), ("update", group.update),
+    ),
+    ("offset", "Offsets of consumer groups, by queue.", CLIENTS): (
+        ("show", offset.show), ("set", offset.set_offset),
+    ),
+    ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
+    ("ha", "Masters and their slaves.", CLIENTS): (
+        ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
+    ),
+    ("quota", "Limits of topics, groups and client addresses.", CLIENTS): (
+        ("list", quota.list_quotas), ("set", quota.set_quota), ("remove", quota.remove),
+    ),
+    ("dlq", "Dead letters of consumer groups.", CLIENTS): (
+        ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
+    ),
+    ("schedule", "Cron texts and intervals that send messages.", CLIENTS): (
+        ("list", schedule.list_schedules), ("add", schedule.add_schedule), ("remove", schedule.remove_schedule),
+    ),
+    ("message", "Single messages of a cluster.", CLIENTS): (
+        ("query", message.query), ("trace", message.trace), ("resend", message_resend.resend),
+    ),
+    ("store", "A store folder, with or without a running server.", TOOLS): (
+        ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
+        ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("cut", store_tools.cut),
+        ("export", store_tools.export_messages), ("import", store_tools.import_messages),
+        ("retention", store_retention.retention),
+    ),
+    ("config", "Configuration keys of running servers and of files.", TOOLS): (
+        ("list", live_config.list_keys), ("set", live_config.set_keys), ("unset", live_config.unset_keys),
+        ("show", config.show), ("explain", config.explain), ("diff", config.diff)
+    ),
+    ("bench", "Measure client and server on this machine.", TOOLS): (
+        ("send", bench.bench_send), ("produce", bench.bench_produce), ("consume", bench.bench_consume)
+    ),
+}  # fmt: skip
+"""Commands by name, help and panel of their group."""
 
 
 def make_app() -> typer.Typer:
@@ -131,47 +221,15 @@ def make_app() -> typer.Typer:
     app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(about)
     for name, command in COMMANDS.items():
-        app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
+        if name != "broker":
+            app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
+    app.add_typer(broker_app(), name="broker", rich_help_panel=SERVERS)
     app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
     app.command("status", rich_help_panel=CLIENTS)(guarded(status.status))
     app.command("top", rich_help_panel=CLIENTS)(guarded(top.top))
     app.command("ping", rich_help_panel=CLIENTS)(guarded(ping.ping))
-    groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
-        ("topic", "Topics of a cluster.", CLIENTS): (
-            ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
-            ("describe", topic.describe),
-        ),
-        ("group", "Consumer groups of a cluster.", CLIENTS): (
-            ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
-            ("describe", group.describe), ("producers", group.producers), ("lag", group.lag), ("reset", group.reset),
-            ("clone", group.clone),
-        ),
-        ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
-        ("ha", "Masters and their slaves.", CLIENTS): (
-            ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
-        ),
-        ("dlq", "Dead letters of consumer groups.", CLIENTS): (
-            ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
-        ),
-        ("schedule", "Cron texts and intervals that send messages.", CLIENTS): (
-            ("list", schedule.list_schedules), ("add", schedule.add_schedule), ("remove", schedule.remove_schedule),
-        ),
-        ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query), ("trace", message.trace)),
-        ("store", "A store folder, with or without a running server.", TOOLS): (
-            ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
-            ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("cut", store_tools.cut),
-            ("export", store_tools.export_messages), ("import", store_tools.import_messages),
-            ("retention", store_retention.retention),
-        ),
-        ("config", "Configuration keys of the server.", TOOLS): (
-            ("show", config.show), ("explain", config.explain), ("diff", config.diff)
-        ),
-        ("bench", "Measure client and server on this machine.", TOOLS): (
-            ("send", bench.bench_send), ("produce", bench.bench_produce), ("consume", bench.bench_consume)
-        ),
-    }  # fmt: skip
-    for (name, text, panel), commands in groups.items():
+    for (name, text, panel), commands in GROUPS.items():
         part = typer.Typer(help=text, no_args_is_help=True)
         for verb, function in commands:
             part.command(verb)(guarded(function))

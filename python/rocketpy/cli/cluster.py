@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, BrokerStatus
-from rocketpy.base.text import printable
 from rocketpy.base.wakeup import StopRequest
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.missing import together
+from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.cli.status import broker_rows, failures, kind_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -18,15 +18,15 @@ from rocketpy.console.exits import CommandError, ExitCode
 
 def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the brokers of a cluster with their addresses, disks and message rates."""
-    with Admin(name_servers=name_server, **WAITING) as admin, Admin(name_servers=name_server, **FIGURES) as quick:
-        topics = len(admin.topics())
-        brokers = quick.broker_status()
+    with Admin(name_servers=name_server, **FIGURES) as admin:
+        names, brokers = together(admin.topics, admin.broker_status)
+    topics = len(names)
     counts = f"{output.counted(len(brokers), 'broker')}, {output.counted(topics, 'topic')} including system topics"
     title = f"{counts}: {kind_of(brokers)} at {name_server}"
     rows = [facts_of(one) for one in brokers] if as_json else broker_rows(brokers)
     output.show(rows, as_json=as_json, title=title, empty=f"no brokers at {name_server}", in_blocks=True)
     for line in [] if as_json else failures(brokers):
-        print(printable(line))
+        print(line)
 
 
 def facts_of(broker: BrokerStatus) -> dict[str, Any]:

@@ -224,6 +224,8 @@ def notice_later_queues(
             continue
         first = first_of(admin, queue, end, read)
         if queue in firsts and firsts[queue].is_of_other_queue(first):
+            if first.identity is None:
+                continue  # empty: the topic is being deleted, or its first message will tell that it was created again
             tell_of_move(queue, "was created again, or its store was replaced", first.offset)
             positions[queue] = first.offset
         elif end < position:

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, InvalidArgumentError, Message, TopicNotFoundError
+from rocketpy import Admin, InvalidArgumentError, Message, RocketPyError, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
 from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
+from rocketpy.cli.missing import notice
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -59,12 +60,13 @@ def list_groups(
     Resent dead letters stay until they expire. A copy sent to another topic by --to does not count.
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
-        groups = admin.dead_letter_groups(check_resent=check)
+        groups = admin.dead_letter_groups(check_resent=check, partial=True)
     rows = output.rows_of(groups)
     for row in rows:
         if (problem := row.pop("resent_error")) is not None:
             notice_unknown(problem)
     output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}")
+    notice(groups.missing, "dead letters")
 
 
 def show(
@@ -87,7 +89,14 @@ def show(
     """
     which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin:
-        letters = list(islice(dead_letters(admin, group, which), most + 1))
+        letters: list[DeadLetter] = []
+        problem: RocketPyError | None = None
+        try:
+            letters.extend(islice(dead_letters(admin, group, which), most + 1))
+        except UNKNOWN as error:
+            if not letters:
+                raise
+            problem = error  # of a broker that does not answer, after the dead letters of the others
         resent = resent_of(admin, letters[:most])
     shown = zip(letters, resent, strict=False)
     rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
@@ -95,6 +104,8 @@ def show(
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"only the oldest {most} are shown: --max N shows N", file=stream)
+    if problem is not None:
+        raise CommandError(str(problem), ExitCode.UNAVAILABLE, "the dead letters of the other brokers are printed")
 
 
 def resent_of(admin: Admin, letters: Iterable[DeadLetter]) -> list[bool | None]:

@@ -179,7 +179,7 @@ def broker_skews(name_server: str) -> dict[str, float]:
             before, started = now_ms(), monotonic()
             figures = admin.broker_figures(address)
             seconds = monotonic() - started
-            numbers = [int(number) for number in re.findall(r"\d+", figures.get(UPTIME_FIGURE, ""))]
+            numbers = [int(number) for number in re.findall(r"\d+", str(figures.get(UPTIME_FIGURE, "")))]
             if len(numbers) == len(UPTIME_UNITS) and BOOT_FIGURE in figures:
                 uptime = sum(number * unit for number, unit in zip(numbers, UPTIME_UNITS, strict=True))
                 skew = (before - int(figures[BOOT_FIGURE])) / 1000 + seconds / 2 - uptime - 0.5

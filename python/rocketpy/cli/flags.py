@@ -12,8 +12,13 @@ class Flag(NamedTuple):
     metavar: str
     help: str
     default: str | int | None = None
-    required: bool = False
     repeated: bool = False
+    short: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names on the command line."""
+        return (self.name,) if self.short is None else (self.name, self.short)
 
     @property
     def key(self) -> str:
@@ -33,9 +38,11 @@ class Command(NamedTuple):
     flags: tuple[Flag, ...]
 
 
-FOLDER = Flag("DIR", Path, "DIR", "Folder of the store; created if missing.", required=True)
+FOLDER = Flag(
+    "DIR", Path, "DIR", "Folder of the store; created if missing. Default: `storePathRootDir` of the configuration."
+)
 HOST = Flag("--host", str, "HOST", "Address to listen on; 0.0.0.0 for all.", default="127.0.0.1")
-CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.")
+CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.", short="-c")
 SETTING = Flag(
     "--set", str, "KEY=VALUE", "Any key of Apache's or RocketPy's configuration; may be repeated.", repeated=True
 )
@@ -58,6 +65,9 @@ BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its sla
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
 BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on. Default: 1.")
 
+BROKER_VERBS = ("clean", "drain", "undrain")
+"""Commands of `rocketpy broker` for running brokers; write `./drain` for a folder of that name."""
+
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",
@@ -76,6 +86,7 @@ COMMANDS = {
                 str,
                 "HOST:PORT[,HOST:PORT]",
                 "Name servers to register at. Default: NAMESRV_ADDR, then the configuration.",
+                short="-n",
             ),
             HOST,
             BROKER_PORT,

@@ -1,4 +1,4 @@
-"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone."""
+"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone, update."""
 
 import shlex
 from collections.abc import Generator
@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, GroupNotFoundError, QueueLag
-from rocketpy.base.names import is_system_topic
+from rocketpy import Admin, ConsumerRunningInfo, GroupMember, GroupNotFoundError, QueueLag
+from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.change_output import show_changes
+from rocketpy.cli.missing import check_missing, together
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
@@ -22,10 +24,11 @@ HINT = "the first consumer or `rocketpy group create {}` creates the group; `roc
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the consumer groups of a cluster."""
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        groups = admin.groups()
+    with Admin(name_servers=name_server, **FIGURES) as admin:
+        groups = admin.groups(partial=True)
     rows = [{"group": one.name, "members": list(one.members)} for one in groups]
     output.show(rows, as_json=as_json, empty=f"no groups at {name_server}")
+    check_missing(groups.missing, "groups")
 
 
 def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -45,17 +48,21 @@ def delete(group: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
     print(f"deleted group {group} with {offsets}")
 
 
-def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show the live members of a group and their subscriptions, which must be the same for all."""
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        members = admin.describe_group(group)
-    rows = output.rows_of(members)
-    if not as_json:
-        for row in rows:
-            subscriptions = row["subscriptions"]
-            row["subscriptions"] = subscriptions and "; ".join(
-                f"{topic}: {tags}" for topic, tags in subscriptions.items()
-            )
+def describe(
+    group: Name,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Also print the stacks of the members' threads.")] = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the live members of a group with versions and subscriptions, which must be the same for all."""
+    with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
+        members, running = together(
+            lambda: admin.describe_group(group, partial=True), lambda: admin.running_members(group, jstack=stacks)
+        )
+    states: dict[str, ConsumerRunningInfo] = {one.client_id: one for one in running}
+    rows = [member_row(member, states.get(member.client_id), as_json=as_json) for member in members]
+    if as_json and stacks:
+        rows = [row | {"jstack": (state := states.get(row["client_id"])) and state.jstack} for row in rows]
     output.show(
         rows,
         as_json=as_json,
@@ -63,18 +70,55 @@ def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False
         empty=f"{group} has no members now at {name_server}",
         in_blocks=True,
     )
-    if not as_json and any(member.differs for member in members):
-        print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+    if not as_json:
+        for state in running:
+            print_member(state, stacks=stacks)
+        if any(member.differs for member in members):
+            print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+    check_missing(members.missing, f"members of {group}")
+
+
+def member_row(member: GroupMember, state: ConsumerRunningInfo | None, *, as_json: bool) -> dict[str, Any]:
+    """Returns the row of a member. A table names the version of its client as the client does."""
+    subscriptions = member.subscriptions
+    if subscriptions is None and state is not None:  # Apache's brokers do not report them
+        own = {topic: tags for topic, tags in state.subscriptions.items() if not topic.startswith(RETRY_PREFIX)}
+        subscriptions = own or None
+    client_version = state and state.client_version
+    facts = {"client_id": member.client_id, "address": member.address, "language": member.language}
+    if as_json:
+        return {
+            **facts,
+            "subscriptions": subscriptions,
+            "differs": member.differs,
+            "version": member.version,
+            "client_version": client_version,
+        }
+    wanted = subscriptions and "; ".join(f"{topic}: {tags}" for topic, tags in subscriptions.items())
+    version = client_version or str(member.version)
+    return {**facts, "version": version, "subscriptions": wanted, "differs": member.differs}
+
+
+def print_member(state: ConsumerRunningInfo, *, stacks: bool) -> None:
+    """Prints the error of a member that did not report its state, or its stacks."""
+    if state.error is not None:
+        print(printable(f"{state.client_id} does not report its version: {state.error}"))
+    elif stacks:
+        print(printable(f"\nstacks of {state.client_id}:"))
+        for line in (state.jstack or "not reported by this client").splitlines():
+            print(printable(line))
 
 
 def producers(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show the live members of a producer group."""
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        rows = output.rows_of(admin.producer_connections(group))
+    with Admin(name_servers=name_server, **FIGURES) as admin:
+        found = admin.producer_connections(group, partial=True)
+    rows = output.rows_of(found)
     title = f"{group}: {output.counted(len(rows), 'producer')}"
     output.show(
         rows, as_json=as_json, title=title, empty=f"no producer of group {group} is connected now at {name_server}"
     )
+    check_missing(found.missing, f"producers of {group}")
 
 
 def clone(
@@ -117,21 +161,23 @@ def lag(
     as_json: Json = False,
 ) -> None:
     """Show the lag of a group by topic, and the messages that its members process or that wait for their retry."""
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        members = len(admin.describe_group(group))
-        rows = admin.group_lag(group, topic)
-        retries = "" if as_json or topic is not None else retry_text(admin, group)
+    with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
+        members, rows, retries = together(
+            lambda: len(admin.describe_group(group, partial=True)),
+            lambda: admin.group_lag(group, topic, partial=True),
+            lambda: "" if as_json or topic is not None else retry_text(admin, group),
+        )
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
     title = f"{group}: {output.counted(behind, 'message')} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
     output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets at {name_server} yet")
-    if as_json:
-        return
-    if held:
-        print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
-    print(retries, end="")
-    if behind and not members:
-        print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
+    if not as_json:
+        if held:
+            print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
+        print(retries, end="")
+        if behind and not members:
+            print("the next member continues at the stored commits; a killed server may lose those of its last 5 s")
+    check_missing(rows.missing, f"lag of {group}")
 
 
 def retry_text(admin: Admin, group: str) -> str:
@@ -141,7 +187,8 @@ def retry_text(admin: Admin, group: str) -> str:
     except UNKNOWN as error:
         return printable(f"messages that wait for their retry are unknown: {error}") + "\n"
     if not retries.messages:
-        unknown = "the number of failed messages that wait for their retry is unknown: too many delayed messages\n"
+        cause = "a broker does not answer" if retries.missing else "too many delayed messages"
+        unknown = f"the number of failed messages that wait for their retry is unknown: {cause}\n"
         return "" if retries.is_complete else unknown
     least = "" if retries.is_complete else "at least "
     first = f", the first at {output.cell(retries.next_at)}" if retries.next_at and retries.is_complete else ""
@@ -223,3 +270,41 @@ def check_consumes(admin: Admin, group: str, topic: str) -> None:
             ExitCode.NOT_FOUND,
             "use one of these, or add --new-topic to set where the group begins in this topic",
         )
+
+
+def update(
+    group: Name,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--suspend", help="Whether the group may read; its offsets stay.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether members may broadcast.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", min=-1, help="Retries before a message becomes a dead letter.")
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option("--retry-queues", min=0, help="Queues of the retry topic; 0 drops failed messages.")
+    ] = None,
+    notify: Annotated[
+        bool | None, typer.Option("--notify/--no-notify", help="Whether members learn at once that one joined or left.")
+    ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    dry_run: DryRun = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Change settings of a group at each of its brokers. Clients see them with their next request."""
+    given = {
+        "enabled": enabled,
+        "broadcast": broadcast,
+        "retries": retries,
+        "retry_queues": retry_queues,
+        "notify_members": notify,
+    }
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not settings:
+        raise CommandError("no setting is given", ExitCode.USAGE, "for example --retries 3; --help lists the settings")
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+        changes = admin.update_group(group, broker=broker, dry_run=dry_run, **settings)
+    show_changes(changes, f"group {group}", dry_run=dry_run, as_json=as_json)

@@ -4,12 +4,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
+from rocketpy import Admin, Answers, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
 from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
+from rocketpy.cli.missing import check_missing
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -66,13 +67,16 @@ def query(
                 begin=None if begin is None else moment(begin, "--begin"),
                 end=None if end is None else moment(end, "--end"),
                 max_messages=most,
+                partial=True,
             )
+    away = found.missing if isinstance(found, Answers) else ()
     for broker_name in cut_off(found, most):
         text = CUT_OFF % (broker_name, BROKER_LIMIT, value)
         output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
     if found or as_json:
         rows = [facts_of(one) if as_json else row(one) for one in found]
         output.show(rows, as_json=as_json, empty=f"no messages of {topic} at {name_server}")
+    check_missing(away, f"messages of {topic}")
     if not found:
         raise CommandError(
             f"no message of {topic} at {name_server} has {flag} {value}", ExitCode.NOT_FOUND, HINTS.get(flag, TIMES)

@@ -42,6 +42,7 @@ BodyBytes = Annotated[
     typer.Option("--max-body-bytes", min=1, help="Maximum decompressed body size. Default: 64 MiB, within a ratio."),
 ]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 

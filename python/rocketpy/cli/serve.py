@@ -42,11 +42,11 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
     parser = Parser(prog=f"rocketpy {name}", allow_abbrev=False, add_help=False)
     for flag in COMMANDS[name].flags:
         extra: dict[str, Any] = {"metavar": flag.metavar}
-        if not flag.is_argument:
-            extra |= {"required": flag.required, "dest": flag.key}
+        extra |= {"nargs": "?"} if flag.is_argument else {"dest": flag.key}
         if flag.repeated:
             extra |= {"action": "append", "default": []}
-        parser.add_argument(flag.name.lower() if flag.is_argument else flag.name, type=flag.kind, **extra)
+        names = (flag.name.lower(),) if flag.is_argument else flag.names
+        parser.add_argument(*names, type=flag.kind, **extra)
     values, unknown = parser.parse_known_args(arguments[1:])
     if unknown:
         refuse_unknown(parser, unknown)
@@ -176,6 +176,8 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
             ExitCode.NOT_FOUND,
             "check the path: a file of KEY=VALUE lines, or a TOML file",
         )
+    if name != "namesrv" and options["dir"] is None:
+        options = {**options, "dir": configured_folder(options["config"], settings)}
     common = {"host": options["host"], "config": options["config"], "ready_file": options["ready_file"]}
     if name == "namesrv":
         return NameServer(port=options["port"], **common)
@@ -192,9 +194,28 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
     )
 
 
+def configured_folder(config: Path | None, settings: Mapping[str, str]) -> str:
+    """Returns the folder of the store that `storePathRootDir` names.
+
+    Raises:
+        CommandError: No layer sets it.
+    """
+    from rocketpy._rocketpy import config_keys
+
+    keys, _ = config_keys(None if config is None else str(config), list(settings.items()), True)
+    for key in keys:
+        if key["name"] == "storePathRootDir" and key["layer"] not in {"default", "Apache's default"}:
+            return key["text"]
+    raise CommandError(
+        "no folder for the store: DIR is missing, and no configuration sets storePathRootDir",
+        ExitCode.USAGE,
+        "name the folder, or set storePathRootDir in the file of --config",
+    )
+
+
 def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[str, Any]) -> str:
     """Returns the line to print when every server accepts connections."""
     parts = [("name server", "name_server"), ("broker", "broker")]
     addresses = ", ".join(f"{title} {getattr(server, part)}" for title, part in parts if hasattr(server, part))
-    where = "" if name == "namesrv" else f", store {options['dir']}"
+    where = "" if name == "namesrv" else f", store {getattr(server, 'path', '')}"
     return f"{addresses}{where}; Ctrl-C stops"

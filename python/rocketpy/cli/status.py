@@ -8,8 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rocketpy import Admin, BrokerStatus, ClusterStatus, GroupStatus
+from rocketpy.admin.answers import MissingBroker
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.text import printable
+from rocketpy.cli.missing import text_of
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -64,8 +66,8 @@ def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator
     if len(groups) > len(shown):
         more = output.counted(len(groups) - len(shown), "more group")
         yield Text(f"{more}, with fewer waiting messages; --json of `rocketpy status` has all")
-    for text in (*failures(found.brokers), *found.errors):
-        yield Text(printable(text), style="red")
+    for text in (*failures(found.brokers, found.missing), *map(printable, found.errors)):
+        yield Text(text, style="red")
 
 
 def summary(found: ClusterStatus, name_server: str) -> str:
@@ -77,24 +79,28 @@ def summary(found: ClusterStatus, name_server: str) -> str:
 
 
 def kind_of(brokers: Sequence[BrokerStatus]) -> str:
-    """Returns the clusters and versions of the brokers, such as `DefaultCluster (V5_3_3)`."""
+    """Returns the clusters and versions of the brokers, such as `DefaultCluster (V5_3_3, RocketPy 0.2.0)`."""
     clusters = sorted({one.cluster for one in brokers})
     versions = sorted({one.version for one in brokers if one.version})
+    versions += sorted({f"RocketPy {one.rocketpy_version}" for one in brokers if one.rocketpy_version})
     return ", ".join(clusters) + (f" ({', '.join(versions)})" if versions else "")
 
 
 def waiting(found: ClusterStatus) -> str:
-    """Returns the totals of all brokers and groups. An unknown total is a question mark."""
+    """Returns the totals of all brokers and groups. An unknown total is a question mark, a minimum has a plus sign."""
     masters = [one for one in found.brokers if one.broker_id == MASTER_ID]
-    timers = None if any(one.error for one in masters) else sum(one.timers or 0 for one in masters)  # Apache has none
+    timers = sum(one.timers or 0 for one in masters)  # Apache has none
     lag, retries, dead = (
         None if found.groups is None else total(getattr(one, name) for one in found.groups)
         for name in ("lag", "retries", "dead_letters")
     )
-    letters = "? dead letters" if dead is None else output.counted(dead, "dead letter")
+    more = "+" if found.missing else ""
+    noun = "dead letter" if dead == 1 and not more else "dead letters"
+    answered = [one for one in masters if not one.error]
+    of_timers = "?" if not answered else figure(timers, "+" if len(answered) < len(masters) else "")
     return (
-        f"waiting: lag {figure(lag)}, retries due {figure(retries)}, delayed {figure(found.delayed)}, "
-        f"timers {figure(timers)}; {letters}"
+        f"waiting: lag {figure(lag, more)}, retries due {figure(retries, more)}, "
+        f"delayed {figure(found.delayed, more)}, timers {of_timers}; {figure(dead, more)} {noun}"
     )
 
 
@@ -105,33 +111,36 @@ def total(counts: Iterable[int | None]) -> int | None:
     return sum(known) if len(known) == len(found) else None
 
 
-def figure(count: int | None) -> str:
+def figure(count: int | None, more: str = "") -> str:
     """Returns the text of a count."""
-    return "?" if count is None else f"{count:,}"
+    return "?" if count is None else f"{count:,}{more}"
 
 
 def broker_rows(brokers: Sequence[BrokerStatus]) -> list[dict[str, Any]]:
-    """Returns rows that fit 80 columns. Cluster and version are columns only where brokers differ in them."""
+    """Returns rows that fit 80 columns. Cluster and versions are columns only where brokers differ in them."""
     varies = {
-        name for name in ("cluster", "version") if len({getattr(one, name) for one in brokers if not one.error}) > 1
+        column: name
+        for column, name in {"cluster": "cluster", "version": "version", "RocketPy": "rocketpy_version"}.items()
+        if len({getattr(one, name) for one in brokers if not one.error}) > 1
     }
     return [
-        {name: getattr(one, name) for name in varies}
+        {column: getattr(one, name) for column, name in varies.items()}
         | {
             "broker": one.broker_name,
             "role": "master" if one.broker_id == MASTER_ID else f"slave {one.broker_id}",
             "address": one.address,
             "disk": None if one.disk_used is None else f"{one.disk_used:.0%}",
-            "in/s": one.in_per_second,
-            "out/s": one.out_per_second,
+            "in/s": one.in_per_second and output.Rate(one.in_per_second),
+            "out/s": one.out_per_second and output.Rate(one.out_per_second),
         }
         for one in brokers
     ]
 
 
-def failures(brokers: Sequence[BrokerStatus]) -> list[str]:
+def failures(brokers: Sequence[BrokerStatus], missing: Iterable[MissingBroker] = ()) -> list[str]:
     """Returns a line for each broker that did not answer."""
-    return [f"{one.broker_name} ({one.address}): {one.error}" for one in brokers if one.error]
+    found = {one.address: text_of(one) for one in brokers if one.error}
+    return list(({one.address: text_of(one) for one in missing} | found).values())
 
 
 def urgency(group: GroupStatus) -> tuple[int, str]:

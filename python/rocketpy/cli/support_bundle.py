@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tomllib
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -18,8 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, InvalidArgumentError, RocketPyError
-from rocketpy.admin.cluster import GroupInfo, GroupMember
+from rocketpy import Admin, ConsumerRunningInfo, GroupNotFoundError, InvalidArgumentError, RocketPyError
 from rocketpy.base.instant import now_ms
 from rocketpy.base.text import printable
 from rocketpy.cli.doctor import CHECKS, Subject, outcome_of
@@ -38,11 +38,14 @@ LOG_BYTES = 4 << 20
 CONFIG_BYTES = 1 << 20
 """Maximum size of a configuration file."""
 CONTENTS = "contents.txt"
+CONCURRENT_GROUPS = 8
+"""Maximum number of groups whose members are requested at a time."""
+NO_STACKS = "no stacks reported by this client"
 SERVER_COMMANDS = {("rocketpy", name) for name in COMMANDS}
 """Words of the command line of a server, one after the other."""
 ALWAYS_MISSING = {
     "bodies, keys and properties of messages": "a bundle never has them",
-    "stacks of clients": "Admin does not request them",
+    "stacks of producers": "the protocol has no request for them; stacks.txt has those of consumers",
     "stacks of servers within RocketPy": "a running server does not report them; threads.json has its threads",
 }
 """Parts that no bundle contains, with the reason."""
@@ -280,26 +283,46 @@ def add_cluster(bundle: Bundle, name_server: str) -> None:
     with bundle.part("status of the cluster"), Admin(name_servers=name_server, **FIGURES) as admin:
         bundle.add_json("status.json", "brokers, lag of groups and waiting messages", admin.status)
         bundle.add_json("topics.json", "topics with messages, rate and groups", admin.topic_status)
-        bundle.add_json("members.json", "live members of each group", lambda: members(admin))
+        add_members(bundle, admin)
         for broker in admin.brokers():
             for broker_id, address in sorted(broker.addresses.items()):
                 add_broker(bundle, admin, f"brokers/{broker.broker_name}-{broker_id}", address)
 
 
-def members(admin: Admin) -> list[dict[str, Any]]:
-    """Returns the live members of each group. Names are values: a group named `tokens` has no secret."""
-    return [member_row(group.name, one) for group in admin.groups() for one in described(admin, group)]
+def add_members(bundle: Bundle, admin: Admin) -> None:
+    """Adds the live members of each group with their versions, and the stacks of their threads."""
+    found: list[tuple[str, ConsumerRunningInfo]] = []
+    with bundle.part("members.json"):
+        found = members(admin)
+        about = "live members of each group with their versions"
+        bundle.add_json("members.json", about, lambda: [member_row(group, one) for group, one in found])
+    with bundle.part("stacks.txt"):
+        texts = [
+            f"group {group}, member {one.client_id}:\n{one.jstack or one.error or NO_STACKS}\n" for group, one in found
+        ]
+        bundle.add("stacks.txt", "stacks of the members' threads", masked_text("\n".join(texts)))
 
 
-def described(admin: Admin, group: GroupInfo) -> list[GroupMember]:
-    """Returns the live members of a group."""
-    return admin.describe_group(group.name) if group.members else []
+def members(admin: Admin) -> list[tuple[str, ConsumerRunningInfo]]:
+    """Returns the live members of each group, with their stacks. A group that was deleted meanwhile has none."""
+
+    def of_group(name: str) -> list[ConsumerRunningInfo]:
+        try:
+            return admin.running_members(name, jstack=True)
+        except GroupNotFoundError:
+            return []
+
+    groups = [group.name for group in admin.groups(partial=True) if group.members]
+    with ThreadPoolExecutor(CONCURRENT_GROUPS, "rocketpy-bundle") as pool:
+        return [(name, one) for name, found in zip(groups, pool.map(of_group, groups), strict=True) for one in found]
 
 
-def member_row(group: str, member: GroupMember) -> dict[str, Any]:
-    """Returns a member with its group; its subscriptions become a list."""
-    subscriptions = [{"topic": topic, "tags": tags} for topic, tags in (member.subscriptions or {}).items()]
-    return {"group": group, **output.plain(member), "subscriptions": subscriptions}
+def member_row(group: str, member: ConsumerRunningInfo) -> dict[str, Any]:
+    """Returns a member with its group. Names are values: a group named `tokens` has no secret."""
+    subscriptions = [{"topic": topic, "tags": tags} for topic, tags in member.subscriptions.items()]
+    facts = output.plain(member)
+    del facts["jstack"]
+    return {"group": group, **facts, "subscriptions": subscriptions}
 
 
 def add_broker(bundle: Bundle, admin: Admin, folder: str, address: str) -> None:

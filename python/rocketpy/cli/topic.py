@@ -14,6 +14,7 @@ from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
 from rocketpy.base.text import printable
 from rocketpy.base.topic_names import TopicNames
+from rocketpy.cli.missing import check_missing, notice
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -55,7 +56,9 @@ def figures_of(names: list[str], name_server: str) -> list[dict[str, Any]]:
     known: dict[str, TopicStatus | None] = dict.fromkeys(names)
     try:
         with Admin(name_servers=name_server, **FIGURES) as admin:
-            known |= {one.name: one for one in admin.topic_status(names)}
+            found = admin.topic_status(names)
+        known |= {one.name: one for one in found}
+        notice(found.missing, "messages and groups")
     except UNKNOWN as error:
         print(printable(f"messages and groups are unknown: {error}"), file=sys.stderr)
     for problem, topics in unknown_figures(known.values()).items():
@@ -176,7 +179,7 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic: its attributes, and the broker, permissions and offsets of each queue."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
-        described = admin.describe_topic(topic)
+        described = admin.describe_topic(topic, partial=True)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
     brokers: dict[str, TopicBroker | None] = {broker.broker_name: broker for broker in described.brokers}
     rows: list[dict[str, Any]] = [
@@ -207,3 +210,4 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
             for name, value in named.items():
                 print(printable(f"{broker_name}: {name}={value}"))
     output.show(rows, as_json=as_json, title=topic, empty=f"topic {topic} has no queues at {name_server}")
+    check_missing(described.missing, f"queues of {topic}")

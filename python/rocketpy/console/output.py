@@ -26,6 +26,12 @@ from rocketpy.base.text import printable
 from rocketpy.console.exits import CommandError, ExitCode
 
 STDERR = Console(stderr=True)
+
+
+class Rate(float):
+    """Messages per second. A table shows large ones in thousands."""
+
+
 PIPE_WIDTH = 10_000
 """A pipe or a file has no width: each row stays on one line."""
 
@@ -166,6 +172,8 @@ def cell(value: Any) -> Text:
     Examples:
         >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345)), str(cell({0: "host:1", 1: "host:2"}))
         ('a\\x1b[2Jb', 'c, d', '12,345', '0=host:1, 1=host:2')
+        >>> str(cell(Rate(99_999))), str(cell(Rate(123_456)))
+        ('99,999', '123k')
     """
     if value is None or (isinstance(value, list | tuple | Mapping) and not value):
         return Text("-")
@@ -173,6 +181,8 @@ def cell(value: Any) -> Text:
         return Text("yes" if value else "no")
     if isinstance(value, int):
         return Text(f"{value:,}")
+    if isinstance(value, Rate) and value >= 100_000:
+        return Text(f"{value / 1000:,.0f}k")
     if isinstance(value, float):
         return Text(f"{value:,.3g}" if abs(value) < 10 else f"{value:,.0f}")
     if isinstance(value, datetime):

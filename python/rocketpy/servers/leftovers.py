@@ -116,7 +116,7 @@ class Look:
 
     def ends(self) -> Ends:
         """Offset after the last message of each queue that has any."""
-        while self.admin.broker_figures(self.server.broker).get("dispatchBehindBytes", "0") != "0":
+        while self.admin.broker_figures(self.server.broker).get("dispatchBehindBytes", 0) != 0:
             time.sleep(PACE_SECONDS)  # acknowledged messages become readable
         found: Ends = {}
         for topic in self.admin.topics():

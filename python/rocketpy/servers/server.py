@@ -96,7 +96,11 @@ class _Process(Closing):
             native = _rocketpy.Server(self._kind, config, settings + self._ports)
             self._native = native
             self._opened()
-            addresses = {"listenPort": native.broker, "nameServerPort": native.name_server}
+            addresses = {
+                "listenPort": native.broker,
+                "nameServerPort": native.name_server,
+                "metricsPromExporterPort": native.metrics,
+            }
             self._ports = [(key, address.rpartition(":")[2]) for key, address in addresses.items() if address]
         return self
 
@@ -124,6 +128,22 @@ class _Process(Closing):
             AssertionFailedError: An assertion of the store failed: a defect.
         """
         self._running().check()
+
+    @property
+    def metrics(self) -> str | None:
+        """`host:port` of the HTTP server for metrics and health; None if it is off (`metricsExporterType`).
+
+        Raises:
+            ClosedError: The server is not running.
+
+        Examples:
+            >>> import rocketpy, tempfile
+            >>> settings = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+            >>> with tempfile.TemporaryDirectory() as folder, rocketpy.Server(folder, settings=settings) as server:
+            ...     print((server.metrics or "").rpartition(":")[0])
+            127.0.0.1
+        """
+        return self._running().metrics
 
     @property
     def warning(self) -> str | None:

@@ -38,7 +38,7 @@ use crate::role::{OwnLog, Role, RoleCell};
 use crate::role_change::{RoleChanges, Succession};
 use crate::service::Services;
 use crate::service::background::{
-    ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling,
+    ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, QuotaWatch, Sampling,
 };
 use crate::slave::MasterMetadata;
 use crate::timer::{self, TimerDelivery, TimerProgress};
@@ -163,7 +163,7 @@ impl Broker {
     /// or when the round panics, which the log says.
     ///
     /// The services are `client expiry`, `confirm offset`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `progress of
-    /// slaves`, `sampling`, `search for the master`, `succession`, `timer delivery`, `timer progress`, `transaction check`, and `registration at
+    /// slaves`, `quotas`, `sampling`, `search for the master`, `succession`, `timer delivery`, `timer progress`, `transaction check`, and `registration at
     /// ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
@@ -203,6 +203,7 @@ impl Broker {
             registrar.unregister().await;
         }
         // Questions wait on: before dispatch has reached them, an answer would leave out acknowledged messages.
+        process::quota::give_up(&self.desk);
         process::held::resume_all(&self.desk, |held| held.for_messages()).await;
         ground.tasks().join(TASKS_END).await;
         ground.store().request_flush(ground.store().max_physical_offset());
@@ -397,8 +398,8 @@ fn start_serving(
     let config = ground.config();
     let observer =
         (config.metrics.are_exported && config.metrics.remoting).then(|| desk.watched.request_times.clone());
-    let server = address.serve(server_config(&config, config.listen, observer.clone()), processor.clone())?;
-    let vip_server = bind_vip(&config, server.local_addr(), &processor, observer);
+    let server = address.serve(server_config(ground, config.listen, observer.clone()), processor.clone())?;
+    let vip_server = bind_vip(ground, server.local_addr(), &processor, observer);
     replication.follow_without_names(&config);
     Ok((desk, server, vip_server, failed))
 }
@@ -482,11 +483,8 @@ fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
     }
 }
 
-fn server_config(
-    config: &BrokerConfig,
-    addr: SocketAddr,
-    observer: Option<Arc<RequestTimes>>,
-) -> ServerConfig {
+fn server_config(ground: &Ground, addr: SocketAddr, observer: Option<Arc<RequestTimes>>) -> ServerConfig {
+    let config = ground.config();
     let own = || MemoryBudget::new(config.max_peer_bytes);
     ServerConfig {
         memory: config.memory.clone().unwrap_or_else(own),
@@ -495,22 +493,24 @@ fn server_config(
         idle_timeout: config.idle_timeout,
         observer: observer.map(|times| times as Arc<dyn AnswerObserver>),
         tls: config.tls.server.clone(),
+        connections: Some(ground.quotas().clone()),
         ..ServerConfig::new(addr)
     }
 }
 
 fn bind_vip(
-    config: &BrokerConfig,
+    ground: &Ground,
     local_addr: SocketAddr,
     processor: &Arc<Processor>,
     observer: Option<Arc<RequestTimes>>,
 ) -> Option<Server> {
+    let config = ground.config();
     // Apache's slaves ask for topics there.
     if !config.vip_channel && !config.replication.serves_slaves() {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
-    match Server::bind(server_config(config, addr, observer), processor.clone()) {
+    match Server::bind(server_config(ground, addr, observer), processor.clone()) {
         Ok(server) => Some(server),
         Err(error) => {
             warn!(%addr, %error, "second port (VIP channel) not served");
@@ -535,6 +535,7 @@ fn start_services(desk: &Arc<Desk>, parts: &Parts, registrar: Option<&Arc<Regist
     services.start(Arc::new(HeldRequestWatch::new(desk.clone())));
     services.start(Arc::new(HeldSendWatch::new(&parts.held_sends)));
     services.start(Arc::new(HeldSendWatch::new(&parts.held_for_slaves)));
+    services.start(Arc::new(QuotaWatch::new(desk.clone())));
     services.start(Arc::new(ClientExpiry::new(desk.clone())));
     services.start(Arc::new(Sampling::new(ground.clone())));
     services.start(Arc::new(OffsetPersistence::new(ground, parts.members.clone())));

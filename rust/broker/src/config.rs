@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::{Permission, port, system};
+use rocketpy_protocol::settings::{ConfigChange, ConfigEntries, SettingError};
 use rocketpy_remoting::{Client, ClientConfig, ClientTls, MemoryBudget, ServerTls};
 use rocketpy_store::{DelayLevels, StoreConfig};
 
@@ -33,22 +34,26 @@ pub trait ConfigText: fmt::Debug + Send + Sync {
     /// Keys and values of a broker with this configuration that is reached there.
     fn lines(&self, config: &BrokerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)>;
 
-    /// The configuration with the changes of a text of `key=value` lines.
+    /// The keys of [`ConfigText::lines`] with type and layer of each value.
+    fn entries(&self, config: &BrokerConfig, endpoint: &Endpoint<'_>) -> ConfigEntries {
+        let _ = (config, endpoint);
+        ConfigEntries::default()
+    }
+
+    /// The configuration with a change of live values. Nothing is saved.
     ///
     /// # Errors
-    /// One of the changes cannot be made while the broker runs; then none is.
-    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError>;
-}
+    /// A part of the change is not allowed; then none of it is.
+    fn changed(&self, config: &BrokerConfig, change: &ConfigChange) -> Result<BrokerConfig, SettingError>;
 
-/// Why a running broker keeps its configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingError {
-    /// A key that is read at start only, or one that there is not.
-    #[error("{0}")]
-    Fixed(String),
-    /// A value that is none of its key's, or a text that is malformed.
-    #[error("{0}")]
-    Value(String),
+    /// Saves an allowed change. Returns a note for the operator.
+    ///
+    /// # Errors
+    /// [`SettingError::NotKept`].
+    fn keep(&self, change: &ConfigChange) -> Result<Option<String>, SettingError> {
+        let _ = change;
+        Ok(None)
+    }
 }
 
 /// The text of a broker that was started without one: no key has a name.
@@ -60,7 +65,7 @@ impl ConfigText for NoText {
         Vec::new()
     }
 
-    fn changed(&self, _config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+    fn changed(&self, _config: &BrokerConfig, _change: &ConfigChange) -> Result<BrokerConfig, SettingError> {
         Err(SettingError::Fixed("this broker was started without keys".to_owned()))
     }
 }
@@ -77,6 +82,8 @@ pub struct Intervals {
     /// Time for which a slave does not follow a master that it left for a promotion, unless it finds another one. Default 30 s: longer than
     /// a promotion takes, and the registration after it.
     pub stay_away: Duration,
+    /// Time in which a group may read the bytes of its limit of cold reads. Default 5 s.
+    pub cold_reads: Duration,
 }
 
 impl Default for Intervals {
@@ -87,6 +94,7 @@ impl Default for Intervals {
             scan_held_pulls: seconds(5),
             expire_clients: seconds(10),
             stay_away: seconds(30),
+            cold_reads: seconds(5),
         }
     }
 }

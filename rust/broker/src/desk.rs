@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::advertised::Advertised;
+use crate::cold_read::ColdReads;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::ground::Ground;
@@ -17,7 +18,6 @@ use crate::process::rooms::Rooms;
 use crate::put::{Acks, Intake};
 use crate::registration::Registrar;
 use crate::role_change::RoleChanges;
-use crate::tables_at_slaves::TablesAtSlaves;
 use crate::timer::Timers;
 use crate::transaction::Transactions;
 use crate::waiting::Waiting;
@@ -32,8 +32,6 @@ pub(crate) struct Desk {
     pub(crate) timers: Arc<Timers>,
     pub(crate) transactions: Arc<Transactions>,
     pub(crate) peers: Peers,
-    /// Changes of tables that slaves are to have before they are answered.
-    pub(crate) tables_at_slaves: TablesAtSlaves,
     pub(crate) role_changes: Arc<RoleChanges>,
     /// Pulls until a message comes, and questions about the newest messages until dispatch knows them.
     pub(crate) held: HeldRequests<Waiting>,
@@ -58,6 +56,8 @@ pub(crate) struct Watched {
 pub(crate) struct Reads {
     /// Pulls of what is not in memory.
     pub(crate) cold_pulls: DiskReads,
+    /// What groups may take by these.
+    pub(crate) of_groups: Arc<ColdReads>,
     /// Requests that look a message or an offset up.
     pub(crate) look_ups: Arc<DiskReads>,
     /// Statistics, which read a record of each queue: nobody else waits for them.
@@ -97,13 +97,13 @@ impl Desk {
             delays: delays.clone(),
             timers: timers.clone(),
             transactions: transactions.clone(),
-            tables_at_slaves: TablesAtSlaves::new(ground.clone(), slaves.clone()),
             peers,
             role_changes,
             held,
             pulls,
             reads: Reads {
                 cold_pulls: DiskReads::giving_way(),
+                of_groups: parts.cold_reads.clone(),
                 look_ups: look_ups.clone(),
                 surveys: DiskReads::new(),
             },

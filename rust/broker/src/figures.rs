@@ -69,6 +69,8 @@ const RATES: &[(Metric, &[Metric])] = &[
     (Metric::PullsFoundRate, &[Metric::PullsFound]),
     (Metric::PullsMissedRate, &[Metric::PullsMissed]),
     (Metric::PullsRate, &[Metric::PullsFound, Metric::PullsMissed]),
+    (Metric::TimersEnqueuedRate, &[Metric::TimersEnqueued]),
+    (Metric::TimersDeliveredRate, &[Metric::TimersDelivered]),
 ];
 
 /// Gauges read from parts that depend on the ground.
@@ -124,6 +126,7 @@ impl Figures {
         self.add(Metric::Uptime, Value::Count(ground.metrics().uptime().as_secs()));
         let config = ground.config();
         self.add(Metric::HeldPullsLimit, Value::Count(config.max_held_pulls as u64));
+        self.add(Metric::QuotaWaits, Value::Count(ground.quotas().waiting() as u64));
         if let Some(memory) = &config.memory {
             self.add(Metric::PeerMemory, Value::Count(memory.used_bytes() as u64));
             self.add(Metric::PeerMemoryLimit, Value::Count(memory.limit_bytes() as u64));

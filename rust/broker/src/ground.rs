@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, memory_limit, now_ms};
-use rocketpy_model::{TopicConfig, perm};
+use rocketpy_model::perm;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
+use rocketpy_protocol::settings::ConfigChange;
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::clock_steps::{ClockSteps, Now};
 use crate::metrics::Metrics;
+use crate::quota::Quotas;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
 use crate::table::creation::Creations;
@@ -29,20 +31,28 @@ const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
 const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 
+/// Configuration before and after a change, and a note for the operator.
+#[derive(Debug)]
+pub(crate) struct ConfigChanged {
+    pub(crate) before: Arc<BrokerConfig>,
+    pub(crate) after: Arc<BrokerConfig>,
+    pub(crate) note: Option<String>,
+}
+
 /// Configuration, store, topics, groups, role and counters of a broker.
 #[derive(Debug)]
 pub(crate) struct Ground<D: Disk = RealDisk> {
     /// As it is now: some of it may change while the broker runs.
     config: ArcSwap<BrokerConfig>,
-    /// Locked while the configuration changes. Until when, on the monotonic clock, clients may write whose permission was taken while the
-    /// broker runs.
+    /// Until when, on the monotonic clock, clients may write whose permission was taken while the broker runs.
     writable_until: Mutex<Option<Duration>>,
     store: Arc<Store<D>>,
     topics: Arc<TopicTable>,
     /// Which creation of its name each topic is.
     creations: Arc<Creations<D>>,
-    setting_retention: Mutex<()>,
+    turns: Turns,
     groups: GroupTable,
+    quotas: Arc<Quotas>,
     /// Read on every use: it may change while the broker runs.
     role: Arc<RoleCell>,
     metrics: Metrics,
@@ -52,6 +62,13 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     started_at_ms: i64,
     hot_bytes: u64,
     clock_steps: ClockSteps,
+}
+
+/// Changes that are made one after the other.
+#[derive(Debug, Default)]
+struct Turns {
+    config: Mutex<()>,
+    retention: Mutex<()>,
 }
 
 impl<D: Disk> Ground<D> {
@@ -71,7 +88,9 @@ impl<D: Disk> Ground<D> {
         let creations = Arc::new(Creations::open(disk.clone(), &config.store.root, role.is_master(), log));
         let topics = Arc::new(TopicTable::open_with(disk, &config, Some(creations.clone()))?);
         let groups = GroupTable::open(store.disk().clone(), &config)?;
+        let quotas = Arc::new(Quotas::open(store.disk().clone(), &config)?);
         let started_at_ms = now_ms();
+        let metrics = Metrics::new(started_at_ms, &config.metrics);
         assert_eq!(role.get(), Role::of_id(config.broker_id), "the role of a broker follows from its id");
         Ok(Self {
             config: ArcSwap::from_pointee(config),
@@ -79,10 +98,11 @@ impl<D: Disk> Ground<D> {
             store,
             topics,
             creations,
-            setting_retention: Mutex::default(),
+            turns: Turns::default(),
             groups,
+            quotas,
             role,
-            metrics: Metrics::new(started_at_ms),
+            metrics,
             tasks: Tasks::new(runtime),
             unique_keys,
             started_at_ms,
@@ -113,6 +133,10 @@ impl<D: Disk> Ground<D> {
         &self.groups
     }
 
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
+    }
+
     pub(crate) fn role(&self) -> &Arc<RoleCell> {
         &self.role
     }
@@ -140,32 +164,44 @@ impl<D: Disk> Ground<D> {
         self.config.load()
     }
 
-    /// Takes the changes of a text of `key=value` lines, all or none; the configuration of before and the new one.
+    /// Makes and saves a change of live values, all of it or none. A dry run only checks it. Blocks until the values are on disk.
     ///
     /// # Errors
-    /// A key may not change while the broker runs, or its value is none of its values.
-    pub(crate) fn change_config(&self, text: &str) -> Result<[Arc<BrokerConfig>; 2], Refusal> {
-        let mut writable_until = self.writable_until.lock();
+    /// A key cannot change while the broker runs, its value is invalid, or the live values cannot be saved.
+    pub(crate) fn change_config(&self, change: &ConfigChange) -> Result<ConfigChanged, Refusal> {
+        // Not the lock of `writable_until`, for which each send at a drained broker would wait: the disk is written here.
+        let _one_at_a_time = self.turns.config.lock();
         let before = self.config.load_full();
-        let after = Arc::new(before.text.changed(&before, text)?);
+        let after = Arc::new(before.text.changed(&before, change)?);
         let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
         assert_eq!(identity(&before), identity(&after), "a broker keeps its name and id while it runs");
         assert_eq!(before.store.root, after.store.root, "a broker keeps its store while it runs");
+        if change.is_dry_run {
+            return Ok(ConfigChanged { before: before.clone(), after: before, note: None });
+        }
         self.store.set_retention(after.store.retention.clone())?;
+        let note = match before.text.keep(change) {
+            Ok(note) => note,
+            Err(error) => {
+                self.store.set_retention(before.store.retention.clone())?;
+                return Err(error.into());
+            }
+        };
         let is_writable = [&before, &after].map(|config| config.broker_permission & perm::WRITE != 0);
+        let mut writable_until = self.writable_until.lock();
         match is_writable {
             [true, false] => *writable_until = Some(self.store.monotonic() + ROUTE_SPREADS_WITHIN),
             [_, true] => *writable_until = None,
             [false, false] => {}
         }
         self.config.store(after.clone());
-        Ok([before, after])
+        Ok(ConfigChanged { before, after, note })
     }
 
     /// Sets what clients may do here, until the next start and at once; returns what they might before.
     pub(crate) fn set_permission(&self, permission: i32) -> i32 {
-        let mut writable_until = self.writable_until.lock();
-        *writable_until = None;
+        let _one_at_a_time = self.turns.config.lock();
+        *self.writable_until.lock() = None;
         let before = self.config.load_full();
         let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
         self.config.store(Arc::new(after));
@@ -180,7 +216,7 @@ impl<D: Disk> Ground<D> {
     /// Tells the store how long messages of each topic stay readable.
     pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
         // One after the other: an older table must not replace a newer one.
-        let _one_at_a_time = self.setting_retention.lock();
+        let _one_at_a_time = self.turns.retention.lock();
         let (_, topics) = self.topics.all();
         self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }
@@ -226,12 +262,6 @@ impl<D: Disk> Ground<D> {
         self.groups.get_or_default(name, &self.config())
     }
 
-    /// The ends of a topic's queues, summed up: how many messages it ever got.
-    pub(crate) fn messages_of(&self, topic: &TopicConfig) -> u64 {
-        let end = |queue_id| self.store.queue_bounds(&topic.name, queue_id).max.get();
-        (0..topic.queues()).map(end).fold(0, u64::saturating_add)
-    }
-
     /// Steps of the wall clock since the start.
     pub(crate) fn clock_steps(&self) -> &ClockSteps {
         &self.clock_steps
@@ -243,13 +273,11 @@ impl<D: Disk> Ground<D> {
         self.clock_steps.observe(|| (end(), Now::of(&self.store), end()))
     }
 
-    /// Takes the samples from which rates are computed.
+    /// Takes the samples from which rates and statistics are computed.
     pub(crate) fn sample(&self, now: Instant) {
         self.observe_clock();
-        let (_, topics) = self.topics.all();
-        let ends = topics.iter().map(|(name, topic)| (name.clone(), self.messages_of(topic)));
-        self.metrics.sample(now, now_ms(), ends);
-        self.metrics.retain(|topic| topics.contains_key(topic), |group| self.groups.contains(group));
+        self.metrics.sample(now, now_ms(), self.config().metrics.idle);
+        self.metrics.retain(|topic| self.topics.get(topic).is_some(), |group| self.groups.contains(group));
     }
 
     pub(crate) fn next_unique_key(&self) -> String {

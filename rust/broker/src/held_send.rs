@@ -12,6 +12,7 @@ use rocketpy_remoting::{Reply, Response, cork};
 use tokio::sync::Notify;
 
 use crate::held_state::{HeldState, Waits};
+use crate::metrics::TimedSend;
 
 /// Answers of sends, kept until a flush covers their records, or the slaves have them.
 ///
@@ -63,6 +64,17 @@ pub(crate) struct Held {
     pub(crate) reply: Reply,
     pub(crate) response: Response,
     pub(crate) slaves_within: Option<Duration>,
+    /// How to take the time of the request, of some sends.
+    pub(crate) timed: Option<TimedSend>,
+}
+
+impl Held {
+    pub(crate) fn answer(self) {
+        if let Some(timed) = self.timed {
+            timed.took(self.reply.read_at().elapsed());
+        }
+        self.reply.send(self.response);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -188,7 +200,7 @@ impl HeldSends {
                 (Some(within), Some(slaves)) => slaves.hold_for_slaves(end, within, held),
                 _ => {
                     failpoint::reach(Point::BeforeAcknowledge);
-                    held.reply.send(held.response);
+                    held.answer();
                 }
             }
         }
@@ -254,7 +266,7 @@ mod tests {
     impl Handler for Holder {
         fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
             let end = PhysicalOffset(request.code as u64);
-            let held = Held { reply, response: Response::success(), slaves_within: None };
+            let held = Held { reply, response: Response::success(), slaves_within: None, timed: None };
             self.0.hold(end, self.1, held, || PhysicalOffset::ZERO);
         }
     }

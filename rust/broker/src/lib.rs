@@ -18,6 +18,7 @@ mod broker;
 mod call;
 mod challenge;
 mod clock_steps;
+mod cold_read;
 mod config;
 mod config_file;
 mod delay;
@@ -40,6 +41,7 @@ mod operation;
 mod parts;
 mod process;
 mod put;
+mod quota;
 mod refusal;
 mod registration;
 mod role;
@@ -62,9 +64,7 @@ mod transaction;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{
-    BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, SettingError, Tls, TopicRules,
-};
+pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, Tls, TopicRules};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::{BrokerError, DivergedMaster};
@@ -75,6 +75,9 @@ pub use ha::{Refused, SteppedLink, SteppedReplica};
 pub use health::FailedCheck;
 pub use metrics::{Declared, Group, Kind, MetricsConfig, Unit, metrics_table};
 pub use process::route::requests;
+pub use rocketpy_protocol::settings::{
+    ConfigChange, ConfigData, ConfigEntries, ConfigEntry, SettingError, TakesEffect,
+};
 pub use rocketpy_remoting::{
     Accepted, ClientTls, ClientTlsFiles, ClientVerification, MemoryBudget, ServerTls, ServerTlsFiles,
     TlsError, TlsMode, Trust,

@@ -7,6 +7,7 @@ use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_store::Store;
 use tokio::runtime::Handle;
 
+use crate::cold_read::ColdReads;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::ground::Ground;
@@ -58,6 +59,7 @@ pub(crate) struct Parts<D: Disk = RealDisk> {
     pub(crate) transactions: Arc<Transactions<D>>,
     /// Reads that look a message or an offset up.
     pub(crate) look_ups: Arc<DiskReads>,
+    pub(crate) cold_reads: Arc<ColdReads>,
 }
 
 impl<D: Disk> Parts<D> {
@@ -87,6 +89,7 @@ impl<D: Disk> Parts<D> {
         let transactions = Arc::new(Transactions::open(intake.clone())?);
         ground.set_topic_retention()?;
         let look_ups = Arc::new(DiskReads::new());
+        let cold_reads = Arc::new(ColdReads::open(ground.store().disk().clone(), &ground.config())?);
         Ok(Self {
             ground,
             members,
@@ -98,6 +101,7 @@ impl<D: Disk> Parts<D> {
             timers,
             transactions,
             look_ups,
+            cold_reads,
         })
     }
 }

@@ -5,6 +5,7 @@ mod reason;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
@@ -12,10 +13,11 @@ use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
 use rocketpy_protocol::properties_text::{MAX_BYTES, MAX_SENT_BYTES, RESERVED_BYTES};
+use rocketpy_protocol::settings::{ChangeError, SettingError};
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
-use crate::SettingError;
+use crate::quota::{Direction, OverQuota};
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -31,10 +33,14 @@ pub(crate) enum Refusal {
     Setting(#[from] SettingError),
     #[error("cannot decode the body of {request}: {reason}")]
     Body { request: &'static str, reason: String },
+    #[error("no statistics item {name} with key {key:?}")]
+    NoStatistics { name: String, key: String },
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]
     Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("{kind} {name} is in the list twice; name it once")]
+    NamedTwice { kind: &'static str, name: String },
     #[error("topic attribute {attribute} rejected: {why}")]
     Attribute { attribute: String, why: &'static str },
     #[error("{field} must be {} to {}: {value}", .range.start(), .range.end())]
@@ -57,6 +63,8 @@ pub(crate) enum Refusal {
     TopicLeaving { topic: String },
     #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
     QueueId { topic: String, queue_id: i32, queues: u32 },
+    #[error("topic {topic} has no queue {queue_id} on this broker; GET_TOPIC_STATS_INFO lists its queues")]
+    NoQueue { topic: String, queue_id: i32 },
     #[error(
         "topic {topic} is not readable (perm {perm}); give it read permission with UPDATE_AND_CREATE_TOPIC"
     )]
@@ -183,8 +191,22 @@ pub(crate) enum Refusal {
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
     BrokerNotReadable { broker: String, permission: i32 },
+    #[error(
+        "This consumer group is reading cold data: {group} has read {limit_bytes} bytes from the disk in {} s, as many as it may \
+         (updateColdDataFlowCtrGroupConfig)",
+        .window.as_secs()
+    )]
+    ReadsCold { group: String, limit_bytes: u64, window: Duration },
+    #[error("READ_AHEAD_MODE 1 (random) is not supported: the kernel reads ahead in the log; set mode 0")]
+    RandomReads,
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
+    #[error("{0}")]
+    OverQuota(Box<OverQuota>),
+    #[error("number of quotas has reached {limit}; remove quotas, or limit several names by one")]
+    TooManyQuotas { limit: usize },
+    #[error("no quota of {scope} {name} is set")]
+    NoQuota { scope: String, name: String },
     #[error("held requests exceed {limit} (maxHeldPulls), or the share of one connection; try again later")]
     TooManyHeld { limit: usize },
     #[error("held requests would exceed {limit} bytes (maxHeldBytes); try again later")]
@@ -308,12 +330,13 @@ impl Refusal {
             | Self::Body { .. }
             | Self::Name(_)
             | Self::Value { .. }
+            | Self::NamedTwice { .. }
+            | Self::RandomReads
             | Self::Attribute { .. }
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
             | Self::ClientIdControl { .. }
             | Self::NotText
-            | Self::Setting(SettingError::Value(_))
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,
@@ -335,6 +358,7 @@ impl Refusal {
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
             Self::OfBatch { refusal, .. } => refusal.code(),
+            Self::Setting(error) => error.code(),
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }
@@ -347,7 +371,11 @@ impl Refusal {
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
             Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
-            Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
+            Self::NoOffset { .. } | Self::NoQuota { .. } => response::QUERY_NOT_FOUND,
+            Self::OverQuota(over) => match over.direction {
+                Direction::Send => response::SYSTEM_BUSY,
+                Direction::Pull => response::FLOW_CONTROL,
+            },
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
             _ if self.is_busy() => response::SYSTEM_BUSY,
@@ -363,6 +391,7 @@ impl Refusal {
             Self::TooManyHeld { .. }
                 | Self::HeldBytes { .. }
                 | Self::DiskReads { .. }
+                | Self::ReadsCold { .. }
                 | Self::Memory(_)
                 | Self::TooManyWait { .. }
                 | Self::TooManyForwarded { .. }
@@ -392,7 +421,6 @@ impl Refusal {
                 | Self::BroadcastDisabled { .. }
                 | Self::BrokerGroup { .. }
                 | Self::BrokerTopic { .. }
-                | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
                 | Self::RoleNotProved { .. }
         )
@@ -498,5 +526,14 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::DispatchBehind { .. }
         | AppendError::TooManyWait => response::SYSTEM_BUSY,
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NotText => Self::NotText,
+            ChangeError::Header(error) => Self::Header(error),
+        }
     }
 }

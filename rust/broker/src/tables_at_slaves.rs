@@ -51,10 +51,10 @@ impl TablesAtSlaves {
     }
 
     /// Waits until as many slaves as sends wait for have copied a change that is on disk here. Ends at once where sends do not wait, where too few
-    /// slaves are in sync, and where they are Apache's, which cannot say what they have.
+    /// slaves are in sync, and where they are Apache's, which do not report their tables.
     ///
     /// # Errors
-    /// They have not in time. The change is stored here, and may be there.
+    /// Too few slaves have copied it in time. The change is stored here, and may be there.
     pub(crate) async fn have_change(&self) -> Result<(), Refusal> {
         let end = self.ground.store().max_physical_offset();
         if !self.slaves.are_waited_for() || self.slaves.are_there_for(end).is_err() {
@@ -75,6 +75,7 @@ impl TablesAtSlaves {
             let failure = self.round(within).await.err();
             *last = Round { covers, failure };
         }
+        assert!(last.covers >= number, "the round began after the change");
         last.outcome()
     }
 
@@ -84,6 +85,7 @@ impl TablesAtSlaves {
         let own: BTreeMap<u64, String> =
             near.filter_map(|slave| Some((slave.broker_id()?, slave.address()?.to_owned()))).collect();
         let wanted = self.slaves.needed().min(own.len());
+        assert!(wanted <= own.len(), "each slave that is waited for is asked");
         let mut calls = JoinSet::new();
         for address in own.into_values() {
             let client = self.client.clone();

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, system};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{ClusterInfo, TopicList};
 use rocketpy_protocol::code::response;
+use rocketpy_protocol::{Command, Language};
 use rocketpy_remoting as remoting;
 use tracing::{debug, info, warn};
 
@@ -40,6 +40,8 @@ struct Shared {
     /// What the log says of sends that are tried again.
     retries: Mutex<LogThrottle>,
     created: CreatedTopics,
+    /// The language that requests name.
+    language: Language,
 }
 
 impl Api {
@@ -48,10 +50,12 @@ impl Api {
         names: NameServers,
         arrivals: Arc<NewConnections>,
         timeout: Duration,
+        language: Language,
     ) -> Self {
         let (routes, without_lite_pull) = (Routes::default(), Mutex::default());
         let (retries, created) = (Mutex::default(), CreatedTopics::default());
-        let shared = Shared { remoting, names, routes, arrivals, without_lite_pull, retries, created };
+        let shared =
+            Shared { remoting, names, routes, arrivals, without_lite_pull, retries, created, language };
         Self { shared: Arc::new(shared), timeout }
     }
 
@@ -75,9 +79,10 @@ impl Api {
         &self,
         address: &str,
         operation: &'static str,
-        request: Command,
+        mut request: Command,
         timeout: Duration,
     ) -> Result<Command, ClientError> {
+        request.language = self.shared.language;
         let result = self.shared.remoting.call(address, request, timeout).await;
         result.map_err(|error| outcome::of_call_error(operation, error))
     }
@@ -122,9 +127,10 @@ impl Api {
         &self,
         address: &str,
         operation: &'static str,
-        request: Command,
+        mut request: Command,
         timeout: Duration,
     ) -> Result<(), ClientError> {
+        request.language = self.shared.language;
         let result = self.shared.remoting.call_oneway(address, request, timeout).await;
         result.map_err(|error| outcome::of_call_error(operation, error))
     }

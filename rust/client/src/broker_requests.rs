@@ -2,19 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
+use rocketpy_protocol::body::{ConsumerRunningInfo, GetConsumerStatusBody, ResetOffsetBody};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::GetConsumerStatusRequestHeader;
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
 use crate::checks::Checks;
 use crate::members::{Consumer, Members};
 use crate::new_connections::NewConnections;
 use crate::replies::Replies;
+
+/// How long an answer waits for the stacks: half of the time that brokers give a member.
+const STACKS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handles the brokers' requests to an instance.
 ///
@@ -26,6 +31,10 @@ pub(crate) struct BrokerRequests {
     replies: Arc<Replies>,
     checks: Arc<Checks>,
     arrivals: Arc<NewConnections>,
+    /// Makes the text of the stacks of the program's threads.
+    stacks: Option<fn() -> String>,
+    /// Held while it does.
+    one_at_a_time: Arc<Semaphore>,
 }
 
 impl BrokerRequests {
@@ -34,8 +43,9 @@ impl BrokerRequests {
         replies: Arc<Replies>,
         checks: Arc<Checks>,
         arrivals: Arc<NewConnections>,
+        stacks: Option<fn() -> String>,
     ) -> Self {
-        Self { members, replies, checks, arrivals }
+        Self { members, replies, checks, arrivals, stacks, one_at_a_time: Arc::new(Semaphore::new(1)) }
     }
 
     /// A question that nobody answers comes again.
@@ -74,12 +84,24 @@ impl BrokerRequests {
         Response::success().with_body(json::to_vec(&body).into())
     }
 
-    /// What the member of a group says of itself.
-    fn running_info(&self, question: &Command) -> Response {
-        match self.asked(question) {
-            Ok(consumer) => Response::success().with_body(json::to_vec(&consumer.running_info()).into()),
-            Err(reason) => Response::status(response::SYSTEM_ERROR, reason),
-        }
+    /// State of the member of a group, with the stacks of its program if they are requested.
+    fn running_info(&self, question: &Command, reply: Reply) {
+        let consumer = match self.asked(question) {
+            Ok(consumer) => consumer,
+            Err(reason) => return reply.send(Response::status(response::SYSTEM_ERROR, reason)),
+        };
+        let answer = |info: &ConsumerRunningInfo| Response::success().with_body(json::to_vec(info).into());
+        let Some(stacks) = self.stacks.filter(|_| question.ext.get("jstackEnable") == Some("true")) else {
+            return reply.send(answer(&consumer.running_info()));
+        };
+        let permit = self.one_at_a_time.clone().try_acquire_owned();
+        tokio::spawn(async move {
+            let text = match permit {
+                Ok(permit) => stacks_within(permit, stacks).await,
+                Err(_) => "stacks unknown: another request for them is under way\n".to_owned(),
+            };
+            reply.send(answer(&ConsumerRunningInfo { jstack: Some(text), ..consumer.running_info() }));
+        });
     }
 
     /// The member of the group that a request names; else that there is none.
@@ -100,6 +122,22 @@ impl BrokerRequests {
                 warn!(%peer, reason, "cannot decode reply");
                 Response::status(response::SYSTEM_ERROR, reason)
             }
+        }
+    }
+}
+
+/// The text of the stacks; the reason where a thread that never ends keeps the program from making it.
+async fn stacks_within(permit: OwnedSemaphorePermit, stacks: fn() -> String) -> String {
+    let making = tokio::task::spawn_blocking(move || {
+        let _held_to_the_end = permit;
+        stacks()
+    });
+    match tokio::time::timeout(STACKS_TIMEOUT, making).await {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => format!("stacks unknown: {error}\n"),
+        Err(_) => {
+            let seconds = STACKS_TIMEOUT.as_secs();
+            format!("stacks unknown: a thread has held the interpreter for {seconds} s\n")
         }
     }
 }
@@ -128,7 +166,7 @@ impl Handler for BrokerRequests {
                 reply.send(Response::success());
             }
             request::GET_CONSUMER_STATUS_FROM_CLIENT => reply.send(self.status(&request)),
-            request::GET_CONSUMER_RUNNING_INFO => reply.send(self.running_info(&request)),
+            request::GET_CONSUMER_RUNNING_INFO => self.running_info(&request, reply),
             request::CONSUME_MESSAGE_DIRECTLY => match self.asked(&request) {
                 Ok(consumer) => consumer.consume_directly(request, reply),
                 Err(reason) => reply.send(Response::status(response::SYSTEM_ERROR, reason)),

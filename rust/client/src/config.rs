@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rocketpy_filter::Tags;
 use rocketpy_model::printable::{is_control, printable};
+use rocketpy_protocol::Language;
 use rocketpy_protocol::compression::CompressionType;
 use rocketpy_remoting::ClientTls;
 
@@ -52,6 +53,23 @@ pub struct ClientConfig {
     pub heartbeat_interval: Duration,
     /// Encrypts all connections. Default `None`: they are plain.
     pub tls: Option<Arc<ClientTls>>,
+    /// The program that the client is part of. Default: one in Rust.
+    pub program: Program,
+}
+
+/// Facts about the client's program, for servers.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Its language.
+    pub language: Language,
+    /// Writes the stacks of the program's threads as text, on request of an administrator. May block. Default: none.
+    pub stacks: Option<fn() -> String>,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self { language: Language::Rust, stacks: None }
+    }
 }
 
 impl ClientConfig {
@@ -72,6 +90,7 @@ impl ClientConfig {
             route_refresh_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
             tls: None,
+            program: Program::default(),
         }
     }
 }

@@ -142,6 +142,11 @@ client_errors! {
     InvalidMessageId { id: String } => of(InvalidArgument).hint(
         "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages have it",
     );
+    /// An offset message id of another cluster: the client does not connect to an address that only an id names.
+    #[error("offset message id {id} belongs to {address}, which is not a broker of this cluster")]
+    ForeignMessageId { id: String, address: String } => of(BrokerNotFound).hint(
+        "give the name server of the cluster that stored the message, or look it up by its msg_id; `rocketpy cluster list` shows the brokers",
+    );
     /// A half message whose broker did not confirm that it is safe.
     #[error("broker did not confirm half message {msg_id} ({status}); the client rolled it back")]
     HalfInDoubt { msg_id: String, status: &'static str } => of(RequestTimeout).retry().hint("begin the transaction again");
@@ -183,6 +188,12 @@ client_errors! {
         .code(CODE_BROKER_NOT_EXIST)
         .retry()
         .hint("check its name: `rocketpy cluster list` shows the brokers that are registered");
+    /// A broker name stands for several slaves, and one of them is to be changed.
+    #[error("broker {broker_name} has several slaves: {addresses}")]
+    SeveralSlaves { broker_name: String, addresses: String } => of(InvalidArgument).hint("name one by its address");
+    /// The server keeps no live values, as Apache's.
+    #[error("server keeps no live values, as Apache's servers: {address}")]
+    NoLiveValues { address: String } => of(NotSupported).hint("set the key without options: Apache's servers write it into their file");
     /// The name server knows no broker at all.
     #[error("no broker is registered at the name server: {name_server}")]
     NoBrokers { name_server: String } => of(BrokerNotFound)

@@ -83,6 +83,7 @@ impl Instance {
             replies.clone(),
             checks.clone(),
             arrivals.clone(),
+            config.program.stacks,
         )));
         let instance = Arc::new(Self {
             client_id: identity.client_id.clone(),
@@ -91,7 +92,7 @@ impl Instance {
             replies,
             checks,
             ids: UniqueIds::new(identity.local),
-            api: Api::new(remoting, names, arrivals.clone(), config.api_timeout),
+            api: Api::new(remoting, names, arrivals.clone(), config.api_timeout, config.program.language),
             process_id: process_id(),
             arrivals,
             telling: tokio::sync::Mutex::default(),

@@ -43,14 +43,17 @@ mod traffic;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, Connection, FoundMessage, GroupDescription, GroupLag,
-    GroupMember, GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, Answers, BrokerDescription, BrokerFigures, ClusterDescription, Connection, FoundMessage,
+    GroupAtBroker, GroupDescription, GroupLag, GroupMember, GroupProgress, GroupSummary, LagRow,
+    MissingBroker, OffsetTarget, QueueStats, RunningMember, TopicBroker, TopicDescription, TopicSpec,
+    TopicTotals, UnusedOffsets,
 };
 pub use checks::{TransactionCheck, TransactionChecks, TransactionEnd};
 pub use client::Client;
 pub use config::{
     Allocation, Allocations, Allocator, Backoff, Balance, ClientConfig, ConsumerConfig, NearestRoom,
-    ProducerConfig, PushConfig, PushTopic, Rooms, Selector, SendOptions, Start, Subscription, Wanted,
+    ProducerConfig, Program, PushConfig, PushTopic, Rooms, Selector, SendOptions, Start, Subscription,
+    Wanted,
 };
 pub use consumer::{
     BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
@@ -75,4 +78,4 @@ pub use trace::{
     TracedTransaction,
 };
 pub use traffic::Traffic;
-pub use wire::WantedRole;
+pub use wire::{Leftover, WantedRole};

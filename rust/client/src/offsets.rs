@@ -12,6 +12,8 @@ use crate::api::Api;
 use crate::error::ClientError;
 use crate::{outcome, wire};
 
+const STORED_OFFSET: &str = "consumer offset query";
+
 impl Api {
     /// Sends a request to the queue's broker. A broker that cannot be reached may have moved, so its route is fetched once more.
     async fn ask_broker(
@@ -90,14 +92,20 @@ impl Api {
         group: &str,
         queue: &MessageQueue,
     ) -> Result<Option<QueueOffset>, ClientError> {
-        const OPERATION: &str = "consumer offset query";
-        let (address, answer) = self.ask_broker(queue, OPERATION, wire::query_offset(group, queue)).await?;
-        if answer.code == response::QUERY_NOT_FOUND {
-            return Ok(None);
-        }
-        let answer = outcome::success(OPERATION, &address, answer)?;
-        let header: QueryConsumerOffsetResponseHeader = wire::header(OPERATION, &address, &answer)?;
-        Ok(u64::try_from(header.offset).ok().map(QueueOffset))
+        let (address, answer) =
+            self.ask_broker(queue, STORED_OFFSET, wire::query_offset(group, queue)).await?;
+        stored_offset_in(&address, answer)
+    }
+
+    /// As [`Self::stored_offset`], requested from the broker at an address.
+    pub(crate) async fn stored_offset_at(
+        &self,
+        address: &str,
+        group: &str,
+        queue: &MessageQueue,
+    ) -> Result<Option<QueueOffset>, ClientError> {
+        let request = wire::query_offset(group, queue);
+        stored_offset_in(address, self.call(address, STORED_OFFSET, request, self.timeout()).await?)
     }
 
     /// Stores an offset for a group and waits for the answer.
@@ -143,4 +151,14 @@ impl Api {
         let body: GetConsumerListByGroupResponseBody = wire::json(OPERATION, address, &answer.body)?;
         Ok(body.consumer_id_list)
     }
+}
+
+/// The offset in an answer; `None` when none is stored.
+fn stored_offset_in(address: &str, answer: Command) -> Result<Option<QueueOffset>, ClientError> {
+    if answer.code == response::QUERY_NOT_FOUND {
+        return Ok(None);
+    }
+    let answer = outcome::success(STORED_OFFSET, address, answer)?;
+    let header: QueryConsumerOffsetResponseHeader = wire::header(STORED_OFFSET, address, &answer)?;
+    Ok(u64::try_from(header.offset).ok().map(QueueOffset))
 }

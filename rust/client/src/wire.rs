@@ -1,9 +1,11 @@
 //! The requests that a client makes, and how answers are read.
 
+mod upkeep;
+
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::{
-    CheckClientRequestBody, HeartbeatData, LockBatchRequestBody, OtherSubscription, SubscriptionData,
+    CheckClientRequestBody, HeartbeatData, LockBatchRequestBody, OtherSubscription, Quota, SubscriptionData,
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -15,7 +17,7 @@ use rocketpy_protocol::header::{
     GetMinOffsetRequestHeader, GetProducerConnectionListRequestHeader, GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader, RecallMessageRequestHeader,
-    ResetOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    RemoveQuotaRequestHeader, ResetOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
     SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader, key,
 };
@@ -23,6 +25,10 @@ use rocketpy_protocol::{Command, Header, json, signature};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
+pub use self::upkeep::Leftover;
+pub(crate) use self::upkeep::{
+    clean, consume_directly, consumer_offsets, delete_kv_config, kv_config, put_kv_config, timer_metrics,
+};
 use crate::checks::HalfPlace;
 use crate::error::ClientError;
 use crate::members::Role;
@@ -239,6 +245,18 @@ pub(crate) fn ha_status() -> Command {
     Command::bare_request(request::GET_BROKER_HA_STATUS)
 }
 
+pub(crate) fn quotas() -> Command {
+    Command::bare_request(request::GET_QUOTAS)
+}
+
+pub(crate) fn set_quota(quota: &Quota) -> Command {
+    Command::bare_request(request::SET_QUOTA).with_body(json::to_vec(quota))
+}
+
+pub(crate) fn remove_quota(scope: &str, name: &str) -> Command {
+    Command::request(request::REMOVE_QUOTA, &RemoveQuotaRequestHeader { scope, name })
+}
+
 /// The role that a broker is to have.
 #[derive(Debug, Clone, Copy)]
 pub struct WantedRole<'a> {
@@ -270,8 +288,9 @@ pub(crate) fn topic_list() -> Command {
     Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 }
 
-pub(crate) fn delete_topic_in_name_server(topic: &str) -> Command {
-    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None };
+/// Deletes a topic in the routes of all brokers, or of one broker at RocketPy's name servers.
+pub(crate) fn delete_topic_in_name_server(topic: &str, broker_name: Option<&str>) -> Command {
+    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None, broker_name };
     Command::request(request::DELETE_TOPIC_IN_NAMESRV, &header)
 }
 

@@ -1,14 +1,75 @@
 //! The settings of a name server.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketpy_protocol::settings::{ConfigChange, ConfigEntries, SettingError};
 use rocketpy_remoting::{MemoryBudget, ServerTls};
 
 /// The port of a name server, as with Apache.
 pub const DEFAULT_PORT: u16 = rocketpy_model::port::NAME_SERVER;
+
+/// The settings as text by key, in the words of the process that read them.
+pub trait ConfigText: fmt::Debug + Send + Sync {
+    /// Keys and values of a name server that listens there.
+    fn lines(&self, config: &NameServerConfig, local_addr: SocketAddr) -> Vec<(&'static str, String)>;
+
+    /// The keys of [`ConfigText::lines`] with type and layer of each value.
+    fn entries(&self, config: &NameServerConfig, local_addr: SocketAddr) -> ConfigEntries;
+
+    /// The settings with a change of live values. Nothing is saved.
+    ///
+    /// # Errors
+    /// A part of the change is not allowed; then none of it is.
+    fn changed(
+        &self,
+        config: &NameServerConfig,
+        change: &ConfigChange,
+    ) -> Result<NameServerConfig, SettingError>;
+
+    /// Saves an allowed change. Returns a note for the operator.
+    ///
+    /// # Errors
+    /// [`SettingError::NotKept`].
+    fn keep(&self, change: &ConfigChange) -> Result<Option<String>, SettingError>;
+}
+
+/// The text of a name server that was started without one: no key can change.
+#[derive(Debug)]
+struct NoText;
+
+impl ConfigText for NoText {
+    fn lines(&self, config: &NameServerConfig, local_addr: SocketAddr) -> Vec<(&'static str, String)> {
+        let path = config.kv_config_path.iter().map(|path| ("kvConfigPath", path.display().to_string()));
+        let lines = [
+            ("bindAddress", local_addr.ip().to_string()),
+            ("listenPort", local_addr.port().to_string()),
+            ("orderMessageEnable", config.order_message_enabled.to_string()),
+            ("scanNotActiveBrokerInterval", config.scan_interval.as_millis().to_string()),
+            ("serverChannelMaxIdleTimeSeconds", config.idle_timeout.as_secs().to_string()),
+        ];
+        lines.into_iter().chain(path).collect()
+    }
+
+    fn entries(&self, _config: &NameServerConfig, _local_addr: SocketAddr) -> ConfigEntries {
+        ConfigEntries::default()
+    }
+
+    fn changed(
+        &self,
+        _config: &NameServerConfig,
+        _change: &ConfigChange,
+    ) -> Result<NameServerConfig, SettingError> {
+        Err(SettingError::Fixed("this name server was started without keys".to_owned()))
+    }
+
+    fn keep(&self, _change: &ConfigChange) -> Result<Option<String>, SettingError> {
+        Ok(None)
+    }
+}
 
 /// The settings of a [`NameServer`](crate::NameServer).
 #[derive(Debug, Clone)]
@@ -39,6 +100,8 @@ pub struct NameServerConfig {
     pub tls: Option<Arc<ServerTls>>,
     /// Timeout of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
+    /// Writes the answer to GET_NAMESRV_CONFIG, and makes the changes of UPDATE_NAMESRV_CONFIG; default: no key can change.
+    pub text: Arc<dyn ConfigText>,
 }
 
 impl NameServerConfig {
@@ -55,22 +118,8 @@ impl NameServerConfig {
             memory: None,
             tls: None,
             shutdown_deadline: Duration::from_millis(200),
+            text: Arc::new(NoText),
         }
-    }
-}
-
-impl NameServerConfig {
-    /// The settings under Apache's names, as `key=value` lines, with the address that was bound.
-    pub(crate) fn to_properties(&self, local_addr: SocketAddr) -> String {
-        let path = self.kv_config_path.iter().map(|path| format!("kvConfigPath={}\n", path.display()));
-        let lines = [
-            format!("bindAddress={}", local_addr.ip()),
-            format!("listenPort={}", local_addr.port()),
-            format!("orderMessageEnable={}", self.order_message_enabled),
-            format!("scanNotActiveBrokerInterval={}", self.scan_interval.as_millis()),
-            format!("serverChannelMaxIdleTimeSeconds={}", self.idle_timeout.as_secs()),
-        ];
-        lines.into_iter().map(|line| line + "\n").chain(path).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use rocketpy_model::{NameError, system};
 use rocketpy_protocol::body::RegistrationError;
 use rocketpy_protocol::code::request::name_of;
 use rocketpy_protocol::code::response;
+use rocketpy_protocol::settings::{ChangeError, SettingError};
 use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::{NoMemory, ServerError};
 
@@ -103,10 +104,8 @@ pub(crate) enum Refusal {
     KvFull { limit_bytes: usize },
     #[error("the body must be UTF-8 lines of key=value")]
     Properties,
-    #[error("key cannot change while the name server runs, set it before the start: {}", head(.key))]
-    FixedSetting { key: String },
-    #[error("{key} must be {expected}")]
-    SettingValue { key: String, expected: &'static str },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     #[error("pending changes of the key-value configuration exceed the limit: {limit}")]
     KvBusy { limit: usize },
     #[error("cannot save the key-value configuration, the change may or may not be on disk: {0}")]
@@ -127,9 +126,8 @@ impl Refusal {
             | Self::TooLong { .. }
             | Self::Control { .. }
             | Self::Address { .. }
-            | Self::SettingValue { .. }
             | Self::BrokerId { .. } => response::INVALID_PARAMETER,
-            Self::FixedSetting { .. } => response::NO_PERMISSION,
+            Self::Setting(error) => error.code(),
             Self::Memory(_) | Self::KvBusy { .. } => response::SYSTEM_BUSY,
             Self::Body(_)
             | Self::Registration(_)
@@ -144,6 +142,15 @@ impl Refusal {
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
             Self::NotSupported { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
+        }
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NotText => Self::Properties,
+            ChangeError::Header(error) => Self::Header(error),
         }
     }
 }

@@ -12,14 +12,14 @@ mod handler;
 mod kv;
 mod kv_file;
 mod limits;
+mod live_settings;
 mod processor;
 mod registration;
 mod request;
 mod route;
 mod server;
-mod settings;
 
-pub use config::{DEFAULT_PORT, NameServerConfig};
+pub use config::{ConfigText, DEFAULT_PORT, NameServerConfig};
 pub use error::NameServerError;
 pub use request::requests;
 pub use server::NameServer;

@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
+use rocketpy_protocol::settings::{self, ConfigChange, ConfigEntries};
 use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, MemoryBudget, Reply};
-use tokio::sync::Notify;
 use tracing::field::display;
 use tracing::{debug, info, warn};
 
@@ -20,8 +20,9 @@ use crate::config::NameServerConfig;
 use crate::error::{NameServerError, Refusal, head};
 use crate::handler::answer_with;
 use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
+use crate::live_settings::LiveSettings;
 use crate::route::{BrokerAddr, Caller, Queues, Registration, RouteTable};
-use crate::{answer, check, registration, settings};
+use crate::{answer, check, registration};
 
 /// System flag of a topic: it is of a unit.
 #[doc(alias = "FLAG_UNIT")]
@@ -45,9 +46,7 @@ pub(crate) type Answer = Result<Command, Refusal>;
 #[doc(alias = "ClientRequestProcessor")]
 #[derive(Debug)]
 pub(crate) struct Processor {
-    config: RwLock<NameServerConfig>,
-    /// Told when the settings change.
-    config_changed: Notify,
+    live: Arc<LiveSettings>,
     routes: RouteTable,
     kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
@@ -61,9 +60,9 @@ impl Processor {
     pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Result<Self, NameServerError> {
         let routes = RouteTable::new(memory.of_table());
         let kv = KvConfig::open(memory.of_table(), config.kv_config_path.clone())?;
-        let config = RwLock::new(config);
-        let (config_changed, local_addr, refused) = Default::default();
-        Ok(Self { config, config_changed, routes, kv, local_addr, refused })
+        let live = Arc::new(LiveSettings::new(config));
+        let (local_addr, refused) = Default::default();
+        Ok(Self { live, routes, kv, local_addr, refused })
     }
 
     /// Sets the address that was bound.
@@ -87,6 +86,7 @@ impl Processor {
         let no_route = || Refusal::NoRoute { topic: header.topic.to_owned() };
         let route = self.routes.route(header.topic).ok_or_else(no_route)?;
         let order = self
+            .live
             .config
             .read()
             .order_message_enabled
@@ -179,27 +179,39 @@ impl Processor {
     }
 
     pub(crate) fn config(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let config = self.config.read();
+        let config = self.live.config.read();
         let local_addr = self.local_addr.get().copied().unwrap_or(config.listen);
-        Ok(success(request).with_body(config.to_properties(local_addr)))
+        if ConfigEntries::are_asked_for(request)? {
+            return Ok(success(request).with_body(config.text.entries(&config, local_addr).to_body()));
+        }
+        Ok(success(request).with_body(settings::lines(config.text.lines(&config, local_addr))))
     }
 
-    pub(crate) fn update_config(&self, Call { request, connection }: Call<'_>) -> Answer {
-        let mut config = self.config.write();
-        *config = settings::changed(&config, &request.body)?;
-        drop(config);
-        self.config_changed.notify_one();
-        info!(peer = %connection.peer(), "settings changed until the next start");
-        Ok(success(request))
+    pub(crate) fn update_config(&self, Call { request, connection }: Call<'_>, reply: Reply) {
+        let (code, peer) = (request.code, connection.peer());
+        let change = match ConfigChange::read(request) {
+            Ok(change) => change,
+            Err(error) => return answer_with(reply, code, Err(error.into())),
+        };
+        let (live, answer) = (self.live.clone(), success(request));
+        // The live values are written and flushed.
+        drop(tokio::task::spawn_blocking(move || {
+            let changed = live.change(&change).inspect(|_| {
+                if !change.is_dry_run {
+                    info!(%peer, "live configuration changed");
+                }
+            });
+            answer_with(reply, code, changed.map(|note| Command { remark: note, ..answer }));
+        }));
     }
 
     /// Waits for the time of the next search for silent brokers, by the settings as they are then.
     pub(crate) async fn scan_is_due(&self) {
         loop {
-            let interval = self.config.read().scan_interval.max(Duration::from_millis(1));
+            let interval = self.live.config.read().scan_interval.max(Duration::from_millis(1));
             tokio::select! {
                 () = tokio::time::sleep(interval) => return,
-                () = self.config_changed.notified() => {}
+                () = self.live.changed.notified() => {}
             }
         }
     }
@@ -264,7 +276,12 @@ impl Processor {
 
     pub(crate) fn delete_topic(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::DeleteTopicFromNamesrvRequestHeader::read(&request.ext)?;
-        self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()));
+        match header.broker_name.filter(|name| !name.is_empty()) {
+            Some(broker) => self.routes.delete_topic_of(header.topic, broker),
+            None => {
+                self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()))
+            }
+        }
         Ok(success(request))
     }
 

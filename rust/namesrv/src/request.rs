@@ -33,7 +33,7 @@ request_table! {
     DELETE_KV_CONFIG => Route::AnsweredLater(Processor::delete_kv);
     GET_KVLIST_BY_NAMESPACE => Route::Served(Processor::kv_list);
     GET_NAMESRV_CONFIG => Route::Served(Processor::config);
-    UPDATE_NAMESRV_CONFIG => Route::Served(Processor::update_config);
+    UPDATE_NAMESRV_CONFIG => Route::AnsweredLater(Processor::update_config);
     GET_UNIT_TOPIC_LIST => Route::Served(Processor::unit_topics);
     GET_HAS_UNIT_SUB_TOPIC_LIST => Route::Served(Processor::unit_sub_topics);
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => Route::Served(Processor::unit_sub_ununit_topics);

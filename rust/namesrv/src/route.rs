@@ -267,6 +267,12 @@ impl RouteTable {
         info!(topic = %head(topic), cluster, "topic deleted");
     }
 
+    /// Removes a topic from one broker.
+    pub(crate) fn delete_topic_of(&self, topic: &str, broker: &str) {
+        self.tables.write().retain_queues(topic, |name| name != broker);
+        info!(topic = %head(topic), broker = %head(broker), "topic of a broker deleted");
+    }
+
     /// Adds queues of a topic on known brokers. Returns the names of the unknown ones.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ pub mod json;
 pub mod message_id;
 pub mod properties_text;
 pub mod record;
+pub mod settings;
 pub mod signature;
 
 mod command;

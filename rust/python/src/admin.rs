@@ -7,16 +7,20 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, GroupMember, GroupSummary, MessageQuery, OffsetTarget,
-    QueryKind, Start, TopicSpec, WantedRole,
+    Admin, Client, ClientError, FoundMessage, GroupAtBroker, GroupDescription, GroupSummary, Leftover,
+    MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
-use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig};
+use rocketpy_protocol::body::{ConsumeResult, Quota};
 use rocketpy_protocol::compression::DecompressLimits;
+use rocketpy_protocol::json;
 use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::settings::ConfigChange;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
+use crate::answers::allowed;
 use crate::client::connect;
 use crate::consumer::Origins;
 use crate::convert::ToPython;
@@ -27,7 +31,7 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
-use crate::{named, rows};
+use crate::{answers, named, rows};
 
 /// Topics, groups, offsets and clusters.
 #[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
@@ -101,8 +105,10 @@ impl PyAdmin {
         self.answer(py, |admin| async move { admin.topics().await }, |py, topics| topics.into_py_any(py))
     }
 
-    fn describe_topic<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
-        let described = |admin: Admin| async move { admin.describe_topic(&topic).await };
+    fn describe_topic<'py>(&self, py: Python<'py>, topic: String, partial: bool) -> Answer<'py> {
+        let described = move |admin: Admin| async move {
+            if partial { admin.known_topic(&topic).await } else { admin.describe_topic(&topic).await }
+        };
         self.answer(py, described, |py, topic| object(py, &rows::TopicInfo::from(topic)))
     }
 
@@ -117,35 +123,80 @@ impl PyAdmin {
         )
     }
 
-    fn groups<'py>(&self, py: Python<'py>) -> Answer<'py> {
+    fn topic_totals<'py>(&self, py: Python<'py>, topics: Vec<String>, partial: bool) -> Answer<'py> {
         self.answer(
             py,
-            |admin| async move { admin.groups().await },
+            move |admin| async move { allowed(admin.known_totals(topics).await?, partial) },
+            |py, totals| answers::list_of(py, totals, answers::TopicTotals::from),
+        )
+    }
+
+    fn groups<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
+        self.answer(
+            py,
+            move |admin| async move { allowed(admin.known_groups().await?, partial) },
             |py, groups| {
                 let row = |group: GroupSummary| rows::GroupInfo { name: group.name, members: group.members };
-                list(py, groups.into_iter().map(row))
+                answers::list_of(py, groups, row)
             },
         )
     }
 
-    #[pyo3(signature = (group, topic=None))]
-    fn group_lag<'py>(&self, py: Python<'py>, group: String, topic: Option<String>) -> Answer<'py> {
-        let lag = |admin: Admin| async move { admin.group_lag(&group, topic.as_deref()).await };
-        self.answer(py, lag, |py, lag| list(py, lag.rows.into_iter().map(rows::QueueLag::from)))
+    fn group_progress<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.known_progress().await },
+            |py, groups| answers::list_of(py, groups, answers::GroupProgress::from),
+        )
     }
 
-    fn group_members<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let members = |admin: Admin| async move { admin.group_members(&group).await };
-        self.answer(py, members, |py, members| members.into_py_any(py))
+    fn group_lag<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        topic: Option<String>,
+        partial: bool,
+    ) -> Answer<'py> {
+        let lag = move |admin: Admin| async move {
+            allowed(admin.known_lag(&group, topic.as_deref()).await?, partial)
+        };
+        self.answer(py, lag, |py, lag| answers::list_of(py, lag, rows::QueueLag::from))
     }
 
-    fn describe_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let described = |admin: Admin| async move { admin.describe_group(&group).await };
-        self.answer(py, described, |py, described| {
-            let row =
-                |member: &GroupMember| rows::GroupMember::new(member.clone(), described.differs(member));
-            list(py, described.members.iter().map(row))
+    fn group_members<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let members =
+            move |admin: Admin| async move { allowed(admin.known_member_ids(&group).await?, partial) };
+        self.answer(py, members, |py, members| answers::list(py, members, |member| member.into_py_any(py)))
+    }
+
+    fn describe_group<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let name = group.clone();
+        let described =
+            move |admin: Admin| async move { allowed(admin.known_members(&group).await?, partial) };
+        self.answer(py, described, |py, members| {
+            let all = GroupDescription { name, members: members.found.clone() };
+            answers::list_of(py, members, |member| {
+                let differs = all.differs(&member);
+                rows::GroupMember::new(member, differs)
+            })
         })
+    }
+
+    fn consumer_running_info<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        client_id: String,
+        jstack: bool,
+    ) -> Answer<'py> {
+        let told =
+            move |admin: Admin| async move { admin.consumer_running_info(&group, &client_id, jstack).await };
+        self.answer(py, told, |py, member| object(py, &answers::ConsumerRunningInfo::from(member)))
+    }
+
+    fn running_members<'py>(&self, py: Python<'py>, group: String, jstack: bool) -> Answer<'py> {
+        let told = move |admin: Admin| async move { admin.known_running(&group, jstack).await };
+        self.answer(py, told, |py, members| answers::list_of(py, members, answers::ConsumerRunningInfo::from))
     }
 
     fn create_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
@@ -219,6 +270,7 @@ impl PyAdmin {
         begin_ms: i64,
         end_ms: i64,
         max_messages: &Bound<'py, PyAny>,
+        partial: bool,
     ) -> Answer<'py> {
         let kind = match kind {
             "key" => QueryKind::Key,
@@ -228,10 +280,10 @@ impl PyAdmin {
         };
         let max_messages = within("max_messages", max_messages, 1..=i64::from(i32::MAX))? as u32;
         let query = MessageQuery { kind, max_messages, begin_ms, end_ms };
-        let found = |admin: Admin| async move { admin.query_messages(&topic, &key, &query).await };
-        self.answer(py, found, |py, found| {
-            found.into_iter().map(received).collect::<Vec<_>>().into_py_any(py)
-        })
+        let found = move |admin: Admin| async move {
+            allowed(admin.known_messages(&topic, &key, &query).await?, partial)
+        };
+        self.answer(py, found, |py, found| answers::list(py, found, |one| received(one).into_py_any(py)))
     }
 
     fn message<'py>(&self, py: Python<'py>, topic: String, msg_id: String) -> Answer<'py> {
@@ -247,13 +299,12 @@ impl PyAdmin {
         )
     }
 
-    fn producer_connections<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
-        let asked = |admin: Admin| async move { admin.producer_connections(&group).await };
-        self.answer(py, asked, |py, connections| {
-            list(py, connections.into_iter().map(rows::ProducerConnection::from))
-        })
+    fn producer_connections<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
+        let asked = move |admin: Admin| async move { allowed(admin.known_producers(&group).await?, partial) };
+        self.answer(py, asked, |py, found| answers::list_of(py, found, rows::ProducerConnection::from))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn commit_offset<'py>(
         &self,
         py: Python<'py>,
@@ -261,10 +312,13 @@ impl PyAdmin {
         queue: QueueArgument,
         offset: &Bound<'py, PyAny>,
         force: bool,
+        beyond: bool,
+        dry_run: bool,
     ) -> Answer<'py> {
         let offset = number::offset(offset)?;
-        let committed =
-            move |admin: Admin| async move { admin.commit_offset(&group, &queue.0, offset, force).await };
+        let committed = move |admin: Admin| async move {
+            admin.commit_offset(&group, &queue.0, offset, force, beyond, dry_run).await
+        };
         self.answer(py, committed, |py, ()| Ok(py.None()))
     }
 
@@ -298,6 +352,27 @@ impl PyAdmin {
         self.answer(py, changed, |py, ()| Ok(py.None()))
     }
 
+    /// Keys with their layers.
+    fn config<'py>(&self, py: Python<'py>, server: String) -> Answer<'py> {
+        let config = |admin: Admin| async move { admin.config(&server).await };
+        self.answer(py, config, |py, entries| list(py, entries.keys.into_iter().map(rows::ConfigValue::from)))
+    }
+
+    /// Changes live values; a note, or None.
+    fn change_config<'py>(
+        &self,
+        py: Python<'py>,
+        server: String,
+        changes: BTreeMap<String, String>,
+        unset: Vec<String>,
+        at_restart: bool,
+        dry_run: bool,
+    ) -> Answer<'py> {
+        let change = ConfigChange { unset, at_restart, is_dry_run: dry_run, ..ConfigChange::default() };
+        let changed = |admin: Admin| async move { admin.change_config(&server, &changes, change).await };
+        self.answer(py, changed, |py, note| note.into_py_any(py))
+    }
+
     /// The first messages of a part of a queue, and where the rest begins; at the end None and `end`.
     fn read<'py>(&self, py: Python<'py>, queue: QueueArgument, start: u64, end: u64) -> Answer<'py> {
         let read = move |admin: Admin| async move {
@@ -312,6 +387,14 @@ impl PyAdmin {
         })
     }
 
+    fn all_figures<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.all_figures().await },
+            |py, brokers| list(py, brokers.into_iter().map(answers::BrokerFigures::from)),
+        )
+    }
+
     fn broker_figures<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
         let figures = |admin: Admin| async move { admin.broker_figures(&address).await };
         self.answer(py, figures, |py, figures| figures.into_py_any(py))
@@ -320,6 +403,40 @@ impl PyAdmin {
     fn ha_status<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
         let status = |admin: Admin| async move { admin.ha_status(&address).await };
         self.answer(py, status, |py, status| object(py, &rows::HaStatus::from(status)))
+    }
+
+    fn quotas<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let quotas = |admin: Admin| async move { admin.quotas(&address).await };
+        self.answer(py, quotas, |py, found| list(py, found.quotas.into_iter().map(rows::QuotaUse::from)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn set_quota<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        scope: String,
+        name: String,
+        send_messages: Option<u64>,
+        send_bytes: Option<u64>,
+        pull_messages: Option<u64>,
+        pull_bytes: Option<u64>,
+        connections: Option<u64>,
+    ) -> Answer<'py> {
+        let quota = Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections };
+        let set = move |admin: Admin| async move { admin.set_quota(&address, &quota).await };
+        self.answer(py, set, |py, ()| Ok(py.None()))
+    }
+
+    fn remove_quota<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        scope: String,
+        name: String,
+    ) -> Answer<'py> {
+        let removed = move |admin: Admin| async move { admin.remove_quota(&address, &scope, &name).await };
+        self.answer(py, removed, |py, ()| Ok(py.None()))
     }
 
     fn change_role<'py>(
@@ -336,6 +453,123 @@ impl PyAdmin {
             admin.change_role(&address, wanted, token.as_deref()).await
         };
         self.answer(py, changed, |py, ()| Ok(py.None()))
+    }
+
+    /// Name and address of each master, and the settings of the group there as JSON; None where it is missing.
+    fn group_configs<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        let configs = |admin: Admin| async move { admin.group_configs(&group).await };
+        self.answer(py, configs, |py, configs| {
+            let row = |one: GroupAtBroker| {
+                let (config, error) = match one.config {
+                    Ok(config) => (config.map(|config| json_text(&config)), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                (one.broker_name, one.address, config, error)
+            };
+            configs.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    fn put_topic<'py>(
+        &self,
+        py: Python<'py>,
+        broker: String,
+        config: &str,
+        attributes: BTreeMap<String, Option<String>>,
+    ) -> Answer<'py> {
+        let config: TopicConfig =
+            json::from_str(config).map_err(|error| error::invalid(error.to_string()))?;
+        let put = move |admin: Admin| async move {
+            admin.put_topic(&config, &attributes, (None, Some(&broker))).await
+        };
+        self.answer(py, put, |py, ()| Ok(py.None()))
+    }
+
+    fn put_group<'py>(&self, py: Python<'py>, address: String, config: &str) -> Answer<'py> {
+        let config: GroupConfig =
+            json::from_str(config).map_err(|error| error::invalid(error.to_string()))?;
+        let put = move |admin: Admin| async move { admin.put_group(&address, &config).await };
+        self.answer(py, put, |py, ()| Ok(py.None()))
+    }
+
+    fn delete_topic_at<'py>(&self, py: Python<'py>, address: String, topic: String) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move { admin.delete_topic_at(&address, &topic).await };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
+    }
+
+    fn delete_group_at<'py>(&self, py: Python<'py>, address: String, group: String) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move { admin.delete_group_at(&address, &group).await };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
+    }
+
+    /// `leftover`: `log`, `queues` or `topics`.
+    fn clean<'py>(&self, py: Python<'py>, address: String, leftover: &str) -> Answer<'py> {
+        let leftover = match leftover {
+            "log" => Leftover::ExpiredLog,
+            "queues" => Leftover::ExpiredQueues,
+            _ => Leftover::UnusedTopics,
+        };
+        let cleaned = move |admin: Admin| async move { admin.clean(&address, leftover).await };
+        self.answer(py, cleaned, |py, ()| Ok(py.None()))
+    }
+
+    /// Topic and group of each, and whether the group is missing.
+    fn unused_offsets<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let unused = |admin: Admin| async move { admin.unused_offsets(&address).await };
+        self.answer(py, unused, |py, unused| {
+            let row = |one: UnusedOffsets| (one.topic, one.group, one.is_group_missing);
+            unused.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    /// Configuration of a topic at one broker as JSON; None where it is missing.
+    fn topic_config<'py>(&self, py: Python<'py>, address: String, topic: String) -> Answer<'py> {
+        let config = |admin: Admin| async move { admin.topic_config(&address, &topic).await };
+        self.answer(py, config, |py, config| config.map(|config| json_text(&config)).into_py_any(py))
+    }
+
+    fn timers<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let timers = |admin: Admin| async move { admin.timers(&address).await };
+        self.answer(py, timers, |py, timers| timers.into_py_any(py))
+    }
+
+    /// Result, error text and milliseconds of the handler.
+    fn consume_directly<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        group: String,
+        client_id: String,
+        topic: String,
+        offset_msg_id: String,
+    ) -> Answer<'py> {
+        let consumed = move |admin: Admin| async move {
+            admin.consume_directly(&address, &group, &client_id, &topic, &offset_msg_id).await
+        };
+        self.answer(py, consumed, |py, consumed| {
+            let result = match consumed.consume_result {
+                ConsumeResult::Success => "success",
+                ConsumeResult::Later => "later",
+                ConsumeResult::Threw => "failed",
+            };
+            (result, consumed.remark, consumed.spent_ms).into_py_any(py)
+        })
+    }
+
+    fn note<'py>(&self, py: Python<'py>, namespace: String, key: String) -> Answer<'py> {
+        let note = |admin: Admin| async move { admin.note(&namespace, &key).await };
+        self.answer(py, note, |py, note| note.into_py_any(py))
+    }
+
+    fn set_note<'py>(
+        &self,
+        py: Python<'py>,
+        namespace: String,
+        key: String,
+        value: Option<String>,
+    ) -> Answer<'py> {
+        let set = |admin: Admin| async move { admin.set_note(&namespace, &key, value.as_deref()).await };
+        self.answer(py, set, |py, ()| Ok(py.None()))
     }
 
     /// Begins what [`close`](Self::close) then waits for.
@@ -387,6 +621,10 @@ fn object<T: Serialize>(py: Python<'_>, row: &T) -> PyResult<Py<PyAny>> {
 /// The list of rows.
 fn list<T: Serialize>(py: Python<'_>, rows: impl IntoIterator<Item = T>) -> PyResult<Py<PyAny>> {
     named::list(py, rows).map(Bound::unbind)
+}
+
+fn json_text<T: Serialize>(value: &T) -> String {
+    String::from_utf8_lossy(&json::to_vec(value)).into_owned()
 }
 
 /// The error of an unknown kind of key.

@@ -1,12 +1,13 @@
 //! The client of each producer, consumer and administration object.
 
 use pyo3::prelude::*;
-use rocketpy_client::{Client, ClientConfig};
+use rocketpy_client::{Client, ClientConfig, Program};
+use rocketpy_protocol::Language;
 use tokio::runtime::Handle;
 
 use crate::error::raise;
 use crate::options::Options;
-use crate::{error, logs, runtime, tls};
+use crate::{error, logs, runtime, stacks, tls};
 
 /// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
@@ -44,6 +45,8 @@ fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> 
     options.set_duration("api_timeout", &mut config.api_timeout)?;
     options.set_duration("connect_timeout", &mut config.connect_timeout)?;
     options.finish()?;
+    config.program = Program { language: Language::Python, stacks: Some(stacks::text) };
+    stacks::prepare(py)?;
     logs::start(py)?;
     let runtime = runtime::handle()?;
     let client = Client::new(config, runtime.clone()).map_err(raise)?;

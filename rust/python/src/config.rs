@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use rocketpy_server::config::{Apache, FIXED, KEYS, Key, Origin, STORE_PATHS, Value, key_name};
+use rocketpy_server::config::live::unset_offline;
+use rocketpy_server::config::{Apache, FIXED, KEYS, Key, STORE_PATHS, Value, key_name};
 use rocketpy_server::{ServerConfig, Sources};
 
 use crate::error::raise;
@@ -77,11 +78,7 @@ fn row(key: &'static Key, config: &ServerConfig) -> ConfigKey {
         text: value.to_string(),
         value: value.into(),
         layer: origin.layer(),
-        source: match origin {
-            Origin::File(path) | Origin::ApacheDefault(path) => Some(path.display().to_string()),
-            Origin::Environment(name) => Some(name.clone()),
-            Origin::Default | Origin::CommandLine | Origin::Request => None,
-        },
+        source: origin.source(),
     }
 }
 
@@ -108,6 +105,17 @@ pub(crate) fn config_unused_keys() -> (Vec<FixedKey>, Vec<PathKey>) {
     let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only, fixed.feature));
     let paths = STORE_PATHS.iter().map(|path| (path.name, path.place));
     (fixed.collect(), paths.collect())
+}
+
+/// Removes live values while no server runs; file, key and value of each.
+#[pyfunction]
+pub(crate) fn config_unset(
+    store: PathBuf,
+    keys: Vec<String>,
+    dry_run: bool,
+) -> PyResult<Vec<(String, String, String)>> {
+    let removed = unset_offline(&store, &keys, dry_run).map_err(raise)?;
+    Ok(removed.into_iter().map(|one| (one.file.display().to_string(), one.key, one.value)).collect())
 }
 
 /// The proper name of a key in any spelling.

@@ -9,6 +9,7 @@
 
 mod admin;
 mod aio;
+mod answers;
 mod arrow;
 mod balance;
 mod body;
@@ -41,6 +42,7 @@ mod rows;
 mod runtime;
 mod server;
 mod server_log;
+mod stacks;
 mod start;
 mod stats;
 mod store;
@@ -79,7 +81,7 @@ mod extension {
     #[pymodule_export]
     use crate::completion::SendOutcome;
     #[pymodule_export]
-    use crate::config::{config_key_name, config_keys, config_unused_keys};
+    use crate::config::{config_key_name, config_keys, config_unset, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]
@@ -145,6 +147,7 @@ mod extension {
     #[pyfunction]
     fn end_threads(py: Python<'_>) {
         crate::completion::end(py);
+        crate::stacks::end(py);
         crate::logs::end(py);
     }
 

@@ -23,7 +23,15 @@ fn module_of(class: &str) -> &'static str {
         "MessageQueue" => "rocketpy.message",
         "BrokerInfo" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo" | "QueueLag"
         | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
+        "BrokerFigures"
+        | "ConsumerRunningInfo"
+        | "GroupProgress"
+        | "MemberQueue"
+        | "MissingBroker"
+        | "TopicTotals" => "rocketpy.admin.answers",
+        "ConfigValue" => "rocketpy.admin.live_config",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
+        "Quota" | "QuotaUse" => "rocketpy.admin.quotas",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {
             "rocketpy.stats"
         }

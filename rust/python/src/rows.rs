@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 
 use pyo3::FromPyObject;
-use rocketpy_client::{BrokerContact as Contact, BrokerDescription, Connection, LagRow, TopicDescription};
+use rocketpy_client::{
+    BrokerContact as Contact, BrokerDescription, Connection, LagRow, QueueStats, TopicDescription,
+};
 use rocketpy_model::{Permission, QueueOffset};
-use rocketpy_protocol::body::HaRuntimeInfo;
+use rocketpy_protocol::body::{self, HaRuntimeInfo};
+use rocketpy_protocol::settings::{ConfigData, ConfigEntry, TakesEffect};
 use rocketpy_store::reader::TopicSummary;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+
+use crate::answers::MissingBroker;
 
 /// A queue, as `rocketpy.MessageQueue`.
 pub(crate) struct Queue(pub(crate) rocketpy_model::MessageQueue);
@@ -28,6 +33,8 @@ pub(crate) struct TopicInfo {
     name: String,
     brokers: Vec<TopicBroker>,
     queues: Vec<QueueInfo>,
+    put_rate: f64,
+    missing: Vec<MissingBroker>,
 }
 
 #[derive(Serialize)]
@@ -43,7 +50,7 @@ struct TopicBroker {
 }
 
 #[derive(Serialize)]
-struct QueueInfo {
+pub(crate) struct QueueInfo {
     queue: Queue,
     min_offset: u64,
     max_offset: u64,
@@ -65,13 +72,24 @@ impl From<TopicDescription> for TopicInfo {
                 attributes: broker.attributes,
             }
         });
-        let queues = topic.queues.into_iter().map(|queue| QueueInfo {
+        Self {
+            name: topic.name,
+            brokers: brokers.collect(),
+            queues: topic.queues.into_iter().map(QueueInfo::from).collect(),
+            put_rate: topic.put_rate,
+            missing: topic.missing.iter().map(MissingBroker::from).collect(),
+        }
+    }
+}
+
+impl From<QueueStats> for QueueInfo {
+    fn from(queue: QueueStats) -> Self {
+        Self {
             queue: Queue(queue.queue),
             min_offset: queue.min_offset.get(),
             max_offset: queue.max_offset.get(),
             last_stored_at_ms: queue.last_stored_at_ms,
-        });
-        Self { name: topic.name, brokers: brokers.collect(), queues: queues.collect() }
+        }
     }
 }
 
@@ -232,6 +250,36 @@ impl From<BrokerDescription> for BrokerInfo {
     }
 }
 
+/// A key of a running server.
+#[derive(Serialize)]
+pub(crate) struct ConfigValue {
+    key: String,
+    value: Option<ConfigData>,
+    default: Option<ConfigData>,
+    origin: String,
+    source: Option<String>,
+    live_value: Option<String>,
+    can_set: bool,
+    needs_restart: bool,
+    is_used: bool,
+}
+
+impl From<ConfigEntry> for ConfigValue {
+    fn from(entry: ConfigEntry) -> Self {
+        Self {
+            key: entry.key,
+            value: entry.value,
+            default: entry.default_value,
+            origin: entry.origin,
+            source: entry.source,
+            live_value: entry.live,
+            can_set: entry.takes_effect != TakesEffect::Never,
+            needs_restart: entry.takes_effect != TakesEffect::AtOnce,
+            is_used: entry.is_used,
+        }
+    }
+}
+
 #[derive(Serialize)]
 pub(crate) struct HaStatus {
     is_master: bool,
@@ -292,6 +340,48 @@ impl From<HaRuntimeInfo> for HaStatus {
             epochs: epochs.collect(),
             not_followed: status.not_followed,
             refused_slaves: refused.collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Quota {
+    scope: String,
+    name: String,
+    send_messages: Option<u64>,
+    send_bytes: Option<u64>,
+    pull_messages: Option<u64>,
+    pull_bytes: Option<u64>,
+    connections: Option<u64>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct QuotaUse {
+    quota: Quota,
+    sent_messages_per_second: u64,
+    sent_bytes_per_second: u64,
+    pulled_messages_per_second: u64,
+    pulled_bytes_per_second: u64,
+    open_connections: u64,
+    waiting: u64,
+    throttled: u64,
+    rejected: u64,
+}
+
+impl From<body::QuotaUse> for QuotaUse {
+    fn from(used: body::QuotaUse) -> Self {
+        let body::Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections } =
+            used.quota;
+        Self {
+            quota: Quota { scope, name, send_messages, send_bytes, pull_messages, pull_bytes, connections },
+            sent_messages_per_second: used.send_messages,
+            sent_bytes_per_second: used.send_bytes,
+            pulled_messages_per_second: used.pull_messages,
+            pulled_bytes_per_second: used.pull_bytes,
+            open_connections: used.connections,
+            waiting: used.waiting,
+            throttled: used.throttled,
+            rejected: used.rejected,
         }
     }
 }

@@ -78,6 +78,11 @@ impl PyServer {
     }
 
     #[getter]
+    fn metrics(&self) -> PyResult<Option<&str>> {
+        Ok(self.running.get()?.addresses.metrics.as_deref())
+    }
+
+    #[getter]
     fn warning(&self) -> PyResult<Option<&'static str>> {
         Ok(self.running.get()?.warning)
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use rocketpy_server::config::live::take_live_values;
 use rocketpy_server::{ServerConfig, ServerError, Sources, topic_retention};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::{FolderSpace, Keep, LogFile, plan_folder, plan_topics};
@@ -90,7 +91,7 @@ fn usage(folder: FolderSpace) -> FolderUsage {
     FolderUsage { path: folder.path, used_percent }
 }
 
-/// Plans with the configuration of a server: its file, the environment, the settings.
+/// Plans with the configuration of a server: its file, the environment, the live values of the store, the settings.
 #[pyfunction]
 pub(crate) fn store_retention(
     py: Python<'_>,
@@ -100,9 +101,10 @@ pub(crate) fn store_retention(
     asked: bool,
 ) -> PyResult<Bound<'_, PyAny>> {
     let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
-    let mut config = ServerConfig::load(&sources).map_err(raise)?.broker;
-    config.store.root = path;
-    let store = config.store;
+    let mut config = ServerConfig::load(&sources).map_err(raise)?;
+    config.broker.store.root = path;
+    take_live_values(&mut config).map_err(raise)?;
+    let store = config.broker.store;
     // Refuses a folder that is not a store, with a hint where the log may be.
     let reader = py
         .detach(|| match store.commit_log_dir {

@@ -7,7 +7,7 @@ use rocketpy_protocol::SerializeType;
 
 use crate::budget::MemoryBudget;
 use crate::connection::Limits;
-use crate::handler::RequestCheck;
+use crate::handler::{ConnectionCheck, RequestCheck};
 use crate::hook::RequestHook;
 use crate::observer::AnswerObserver;
 use crate::tls::{ClientTls, ServerTls};
@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub memory: Arc<MemoryBudget>,
     /// Sees every request before the handler and may refuse it. Default `None`: all are admitted.
     pub check: Option<Arc<dyn RequestCheck>>,
+    /// Counts connections by address and may refuse one. Default `None`: all are admitted.
+    pub connections: Option<Arc<dyn ConnectionCheck>>,
     /// Takes notice of each answer. Default `None`: requests are not timed.
     pub observer: Option<Arc<dyn AnswerObserver>>,
     /// Serves TLS on the same port. Default `None`: connections are plain.
@@ -60,6 +62,7 @@ impl ServerConfig {
             stall_timeout: STALL_TIMEOUT,
             memory: MemoryBudget::new(MemoryBudget::DEFAULT_BYTES),
             check: None,
+            connections: None,
             observer: None,
             tls: None,
         }

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use crate::budget::{Account, Holder, MemoryBudget, MemoryKind, NoMemory, Reservation};
 use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
+use crate::end::BadEnd;
 use crate::error::CallError;
 use crate::helper::reads_here;
 use crate::hook::RequestHook;
@@ -94,6 +95,7 @@ pub struct Connection {
     /// The peer said GO_AWAY: calls under way continue, new ones go to another connection.
     retired: AtomicBool,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
+    bad_end: OnceLock<BadEnd>,
 }
 
 impl fmt::Debug for Connection {
@@ -130,6 +132,7 @@ impl Connection {
             serialize: AtomicU8::new(serialize as u8),
             retired: AtomicBool::new(false),
             attachment: OnceLock::new(),
+            bad_end: OnceLock::new(),
             limits,
         }
     }
@@ -151,6 +154,17 @@ impl Connection {
 
     pub fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    pub(crate) fn note_end(&self, bad: Option<BadEnd>) {
+        if let Some(bad) = bad {
+            self.bad_end.get_or_init(|| bad);
+        }
+    }
+
+    /// How the connection ended, once it has; `None` while it has not, and where a side closed it.
+    pub fn bad_end(&self) -> Option<BadEnd> {
+        self.bad_end.get().copied()
     }
 
     /// Whether the connection accepts frames. Its end may not have been noticed yet.

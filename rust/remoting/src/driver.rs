@@ -583,6 +583,7 @@ impl<S: Stream, Slot: Unpin> Future for Driver<S, Slot> {
                     // Requests before the bad frame were answered: try once more to deliver those answers.
                     drop(self.write(cx));
                 }
+                self.connection.note_end(end.bad());
                 end.log(self.connection.peer(), self.connection.id());
                 Poll::Ready(())
             }

@@ -6,6 +6,15 @@ use std::time::Duration;
 use rocketpy_protocol::frame::FrameError;
 use tracing::{debug, info, warn};
 
+/// Kind of an end that neither side asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadEnd {
+    /// No bytes were read or written for too long.
+    Idle,
+    /// The connection broke, or the peer broke the protocol.
+    Failed,
+}
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
@@ -26,6 +35,14 @@ pub(crate) enum End {
 }
 
 impl End {
+    pub(crate) fn bad(&self) -> Option<BadEnd> {
+        match self {
+            Self::Peer | Self::Here => None,
+            Self::Idle(_) => Some(BadEnd::Idle),
+            Self::PeerMidFrame | Self::Stalled { .. } | Self::Frame(_) | Self::Io(_) => Some(BadEnd::Failed),
+        }
+    }
+
     /// Logs the end: as a warning when the peer broke the protocol or stopped reading.
     pub(crate) fn log(&self, peer: SocketAddr, id: u64) {
         match self {

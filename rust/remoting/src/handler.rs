@@ -1,5 +1,6 @@
 //! The seam to the layers above: a [`Handler`] takes requests, a [`Reply`] answers one.
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,6 +47,15 @@ pub trait RequestCheck: fmt::Debug + Send + Sync + 'static {
     /// A refused one-way request is dropped without an answer. A panic is caught and answered with SYSTEM_ERROR: the handler does
     /// not see the request.
     fn refusal(&self, connection: &Arc<Connection>, request: &Command) -> Option<Response>;
+}
+
+/// Counts connections by the address of the peer, and admits or refuses a new one.
+pub trait ConnectionCheck: fmt::Debug + Send + Sync + 'static {
+    /// Counts a connection and returns true, or returns false: it is closed at once.
+    fn opens(&self, peer: IpAddr) -> bool;
+
+    /// A connection has ended that was counted.
+    fn closed(&self, peer: IpAddr);
 }
 
 /// Who takes the requests of a connection.
@@ -117,6 +127,16 @@ impl Reply {
 
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    /// When the request was read.
+    pub fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
+    /// Whether the request waited for a message or for dispatch.
+    pub fn was_held(&self) -> bool {
+        self.was_held
     }
 
     fn answer(&mut self, mut response: Response, mut outcome: Outcome) {

@@ -1,7 +1,7 @@
 //! The listening side: accepts, counts, and ends connections in order.
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -296,13 +296,18 @@ impl Shared {
         if !has_room {
             return;
         }
+        if self.config.connections.as_ref().is_some_and(|check| !check.opens(peer.ip())) {
+            drop(open);
+            debug!(%peer, "too many connections of one address, closing this one");
+            return Ok(());
+        }
         let name = peer.to_string().into();
         let limits = self.config.limits();
         let connection = Arc::new(Connection::new((peer, local), name, SerializeType::Json, limits, None));
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
         connection.register_in(&self.config.memory);
-        let slot = Slot { shared: Arc::clone(self), id: connection.id() };
+        let slot = Slot { shared: Arc::clone(self), id: connection.id(), peer: peer.ip() };
         let service = Service { handler: Arc::clone(&self.handler), check: self.config.check.clone() };
         tokio::spawn(Driver::new(stream, connection, service, slot));
     }
@@ -360,12 +365,16 @@ impl Drop for Undecided {
 struct Slot {
     shared: Arc<Shared>,
     id: u64,
+    peer: IpAddr,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         open.by_id.remove(&self.id);
+        if let Some(check) = &self.shared.config.connections {
+            check.closed(self.peer);
+        }
         if open.by_id.is_empty() {
             self.shared.emptied.notify_waiters();
         }

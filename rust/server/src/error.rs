@@ -59,6 +59,16 @@ pub enum ServerError {
     /// Metrics are to be sent to a collector that is not named.
     #[error("metricsExporterType is OTLP_GRPC and metricsGrpcExporterTarget is not set")]
     NoCollector,
+    /// The start failed with live values in force, which may be the cause.
+    #[error("{source} (live values in force: {keys})")]
+    WithLiveValues {
+        /// Why the start failed.
+        source: Box<Self>,
+        /// Keys with live values.
+        keys: String,
+        /// Command that removes one of them.
+        command: String,
+    },
     /// The system refused threads.
     #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
@@ -107,6 +117,10 @@ impl ServerError {
                 "set metricsPromExporterPort to a free port; each broker of a machine needs its own"
                     .to_owned(),
             ),
+            Self::WithLiveValues { source, command, .. } => {
+                let remove = format!("if a live value is the cause, remove it: `{command}`");
+                Some(source.hint().map_or_else(|| remove.clone(), |hint| format!("{hint}; {remove}")))
+            }
             Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
             Self::Failed(error) => error.hint(),
             Self::CutOff { .. } => Some(
@@ -122,6 +136,7 @@ impl ServerError {
             Self::Broker(error) => error.retryable(),
             Self::NameServer(error) => error.retryable(),
             Self::Threads(_) | Self::Metrics { .. } => true,
+            Self::WithLiveValues { source, .. } => source.retryable(),
             Self::ReadyFile(error) | Self::LogFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
             Self::Config(_)

@@ -13,7 +13,9 @@ use rocketpy_namesrv::{NameServer, NameServerError};
 use tokio::runtime::Runtime;
 use tracing::{debug, error, info, warn};
 
-use crate::config::{Keys, NAME_SERVERS, Origin};
+use crate::config::describe::{BrokerKeys, NameServerKeys};
+use crate::config::live::{KV_CONFIG, LiveLayer, LiveLayers, Part};
+use crate::config::{NAME_SERVERS, Origin};
 use crate::monitor::{Monitor, Watched};
 use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file, tls};
 
@@ -26,8 +28,6 @@ const DROP_WITHIN: Duration = Duration::from_secs(10);
 /// How long a broker may take to start again after a change of its role, and the pause before the next try.
 const START_AGAIN: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_millis(100);
-/// Apache's name for the file of the key-value configuration.
-const KV_CONFIG: &str = "kvConfig.json";
 /// How long a broker may take to stop after its store has failed.
 const FAILED_STOP_WITHIN: Duration = Duration::from_secs(60);
 /// How often a broker that only refuses messages is asked whether an assertion failed since.
@@ -59,6 +59,14 @@ impl Role {
     /// Whether the process has a name server.
     pub fn has_name_server(self) -> bool {
         self != Self::Broker
+    }
+
+    fn parts(self) -> &'static [Part] {
+        match self {
+            Self::Standalone => &[Part::NameServer, Part::Broker],
+            Self::NameServer => &[Part::NameServer],
+            Self::Broker => &[Part::Broker],
+        }
     }
 
     /// Whether the process has a broker.
@@ -104,6 +112,17 @@ impl Process {
     /// A broker without a name server, an address that is taken or unknown, a store that cannot be opened, a ready file
     /// that cannot be written, or that no server wrote.
     pub fn start(role: Role, mut config: ServerConfig) -> Result<Self, ServerError> {
+        if role == Role::Standalone && config.name_server.kv_config_path.is_none() {
+            config.name_server.kv_config_path = Some(config.broker.store.root.join("config").join(KV_CONFIG));
+        }
+        let live = LiveLayers::take(&mut config, role.parts())?;
+        Self::start_with(role, config, &live).map_err(|error| match live.at_start() {
+            Some((keys, command)) => ServerError::WithLiveValues { source: Box::new(error), keys, command },
+            None => error,
+        })
+    }
+
+    fn start_with(role: Role, mut config: ServerConfig, live: &LiveLayers) -> Result<Self, ServerError> {
         match role {
             Role::NameServer => config.name_server_port = config.name_server_port.or(config.port),
             Role::Broker if config.broker.name_servers.is_empty() => return Err(ServerError::NoNameServer),
@@ -140,7 +159,7 @@ impl Process {
             runtime: Mutex::new(None),
         };
         runtime.spawn(tls::watch(tls));
-        let started = runtime.block_on(process.start_parts(role, config));
+        let started = runtime.block_on(process.start_parts(role, config, live));
         *process.runtime.get_mut() = Some(runtime);
         // On an error, the drop stops what runs already.
         started?;
@@ -150,12 +169,18 @@ impl Process {
         Ok(process)
     }
 
-    async fn start_parts(&mut self, role: Role, mut config: ServerConfig) -> Result<(), ServerError> {
+    async fn start_parts(
+        &mut self,
+        role: Role,
+        mut config: ServerConfig,
+        live: &LiveLayers,
+    ) -> Result<(), ServerError> {
         self.warning = address::listen(&config.host, 0).ok().and_then(address::danger);
         if let Some(warning) = self.warning {
             warn!(host = config.host, "{warning}");
         }
         if role.has_name_server() {
+            config.name_server.text = Arc::new(NameServerKeys::new(live.name_server.clone(), &config));
             self.start_name_server(role, &mut config).await?;
         }
         if !role.has_broker() {
@@ -167,14 +192,15 @@ impl Process {
         self.monitor = Monitor::start(&config.exporter, config.broker.tls.server.clone(), &self.watched)?;
         self.addresses.metrics = self.monitor.as_ref().and_then(Monitor::address);
         config.broker.metrics.are_exported = self.monitor.is_some();
-        config.broker.text = Arc::new(Keys::of(&config));
+        config.broker.text = Arc::new(BrokerKeys::new(live.broker.clone(), &config));
         let broker = Arc::new(Broker::start(config.broker.clone()).await?);
         self.watched.set(&broker);
         self.take_ready_file(config.ready_file.take())?;
         self.addresses.broker = Some(broker.advertised().to_owned());
         *self.broker.lock().await = Some(broker.clone());
         let outcome = Outcome { failure: self.failure.clone(), watched: self.watched.clone() };
-        tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, outcome));
+        let live = live.broker.clone();
+        tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, live, outcome));
         if !broker.registered(REGISTER_WAIT).await {
             warn!("broker is not registered at every name server yet, clients cannot find it there");
         }
@@ -187,9 +213,6 @@ impl Process {
             address::listen(&config.host, config.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT))?;
         let name_server = &mut config.name_server;
         name_server.listen = listen;
-        if role.has_broker() && name_server.kv_config_path.is_none() {
-            name_server.kv_config_path = Some(config.broker.store.root.join("config").join(KV_CONFIG));
-        }
         let started = NameServer::start(name_server.clone()).await.map_err(|error| match error {
             // Its file lies in the store: what is wrong with the folder is said as the broker would.
             NameServerError::Disk(error) if role.has_broker() => BrokerError::Env(error).into(),
@@ -311,7 +334,13 @@ struct Outcome {
 }
 
 /// Looks after the broker: changes its role when a command wants it, reports a failed flush, and under `Stop` stops it then and records why.
-async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: ServerConfig, outcome: Outcome) {
+async fn supervise(
+    running: Running,
+    mut broker: Arc<Broker>,
+    mut config: ServerConfig,
+    live: Arc<LiveLayer>,
+    outcome: Outcome,
+) {
     let Outcome { failure, watched } = outcome;
     loop {
         let order = tokio::select! {
@@ -330,6 +359,7 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
         let Some(former) = held.take() else { return }; // the process stops
         drop(broker);
         watched.clear("the broker changes its role");
+        config.broker.broker_permission = live.broker_permission();
         match change_role(former, &mut config, &order).await {
             Ok(started) => {
                 watched.set(&started);

@@ -45,6 +45,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   Driver ask NAMESRV TOPIC COUNT PREFIX
  *   Driver answer NAMESRV TOPIC COUNT GROUP
  *   Driver trace NAMESRV TOPIC COUNT GROUP
+ *   Driver stream NAMESRV TOPIC PREFIX GROUP
  *   Driver key|unique|view NAMESRV TOPIC KEY_OR_ID
  * </pre>
  *
@@ -92,6 +93,7 @@ public final class Driver {
             case "answer" -> answer(args);
             case "lite" -> lite(args);
             case "trace" -> trace(args);
+            case "stream" -> stream(args);
             case "key", "unique", "view" -> query(args);
             default -> throw new IllegalArgumentException("unknown command: " + args[0]);
         }
@@ -199,6 +201,40 @@ public final class Driver {
             throw new IllegalStateException("not asked for: " + open.getCount());
         }
         producer.shutdown();
+    }
+
+    /** Sends until the group gets the body "stop", and prints every result and every message. Reads its routes each second. */
+    private void stream(String[] args) throws Exception {
+        CountDownLatch stopped = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        reach(consumer, args[1]);
+        consumer.setInstanceName(args[4]);
+        consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                String body = new String(message.getBody(), StandardCharsets.UTF_8);
+                out.accept(Map.of("consumed", body));
+                if (body.equals("stop")) {
+                    stopped.countDown();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        DefaultMQProducer producer = new DefaultMQProducer(args[4] + "-producer");
+        reach(producer, args[1]);
+        producer.setInstanceName(args[4]);
+        producer.setPollNameServerInterval(1000);
+        producer.setRetryTimesWhenSendFailed(0); // a refused send is not hidden by a second one
+        consumer.start();
+        producer.start();
+        for (int i = 0; !stopped.await(10, TimeUnit.MILLISECONDS); i++) {
+            print(producer.send(message(args[2], null, args[3] + "-" + i, 0)));
+        }
+        producer.shutdown();
+        consumer.shutdown();
     }
 
     /**

@@ -143,6 +143,13 @@ impl<D: Disk> Delays<D> {
         self.seen.lock().next.clone()
     }
 
+    /// The first message of each configured level that waits, and the end of its queue.
+    pub(crate) fn waiting(&self) -> Vec<(QueueOffset, QueueOffset)> {
+        let store = self.store();
+        let next = self.waiting_from().into_iter().zip(0..store.delay_levels().count());
+        next.map(|(next, queue)| (next, store.queue_bounds(system::SCHEDULE_TOPIC, queue).max)).collect()
+    }
+
     fn count(&self, metric: Metric, messages: u64) {
         self.intake.ground().metrics().add(metric, messages);
     }

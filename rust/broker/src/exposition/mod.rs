@@ -77,7 +77,9 @@ impl Exposition {
         sampled::show(&self.desk, &mut kept.sampled, &mut out);
         show_requests(&self.desk, &mut out);
         show_figures(&self.desk, &mut out);
-        let cut = std::mem::take(&mut out.cut);
+        let mut cut = std::mem::take(&mut out.cut);
+        let of_queues = self.desk.ground.metrics().cut_queues();
+        cut.extend(of_queues.into_iter().filter(|(_, count)| *count > 0));
         out.show(Metric::SeriesCut, |add| {
             cut.iter().for_each(|(name, count)| add(&[name], Sample::Count(*count)));
         });
@@ -103,7 +105,9 @@ impl Out<'_> {
         if !self.shows(metric) {
             return;
         }
-        let (declared, limit) = (metric.declared(), self.config.series_limit);
+        // The count of cut series has at most one series for each metric.
+        let limit = if metric == Metric::SeriesCut { usize::MAX } else { self.config.series_limit };
+        let declared = metric.declared();
         let (mut shown, mut cut) = (0, 0);
         self.sink.metric(&declared, &mut |add| {
             each(&mut |labels, sample| {
@@ -230,7 +234,7 @@ fn show_traffic(desk: &Desk, out: &mut Out<'_>) {
     });
     for (at, metric) in [Metric::GroupMessagesOut, Metric::GroupBytesOut].into_iter().enumerate() {
         out.show(metric, |add| {
-            metrics.minute().groups(|group, topic, counts| {
+            metrics.got().groups(|group, topic, counts| {
                 let is_system = system::is_system_topic(topic) || system::is_system_group(group);
                 add(&[topic, group, flag(is_system)], Sample::Count(counts[at]));
             });
@@ -240,6 +244,7 @@ fn show_traffic(desk: &Desk, out: &mut Out<'_>) {
         Metric::TopicCreation,
         Metric::GroupCreation,
         Metric::DeadLetters,
+        Metric::SentBack,
         Metric::TopicCommits,
         Metric::TopicRollbacks,
         Metric::FinishLatency,

@@ -45,6 +45,8 @@ pub(crate) struct FoundMaster {
     pub(super) slave_address: String,
     /// Where its log begins, if it gives a slave all of it; Apache's give no more than their last file.
     pub(super) log_start: Option<PhysicalOffset>,
+    /// How far its log is flushed, if it says so.
+    pub(super) flushed: Option<i64>,
 }
 
 /// Asks the name servers for the master of this broker's name, and the master where slaves connect.
@@ -111,7 +113,8 @@ async fn ask_master(client: &Client, config: &BrokerConfig, address: String) -> 
         (None, None) => address_above(&address).ok_or_else(|| format!("{address} is not host:port"))?,
     };
     let log_start = told.and_then(|told| told.log_start).and_then(PhysicalOffset::from_wire);
-    Ok(FoundMaster { address, slave_address, log_start })
+    let flushed = told.and_then(|told| told.master_flush_offset);
+    Ok(FoundMaster { address, slave_address, log_start, flushed })
 }
 
 /// Where a master has its port for slaves that tells none.

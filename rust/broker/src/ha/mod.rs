@@ -6,6 +6,7 @@
 mod begin;
 mod config;
 mod confirm;
+mod follow_figures;
 mod master;
 mod past;
 mod peers;
@@ -26,6 +27,7 @@ pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
 use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
 pub(crate) use confirm::ConfirmOffset;
+pub(crate) use follow_figures::Followed;
 use master::Master;
 pub(crate) use past::Past;
 pub(crate) use peers::Peers;
@@ -175,6 +177,18 @@ impl Replication {
         self.slave.as_ref().is_some_and(|slave| slave.is_following())
     }
 
+    /// State of a slave's connection to its master; `None` at a master.
+    pub(crate) fn followed(&self) -> Option<Followed> {
+        self.slave.as_ref().map(|slave| slave.followed())
+    }
+
+    /// Notes how far the master of a slave has flushed its log.
+    pub(crate) fn set_master_flushed(&self, offset: i64) {
+        if let Some(slave) = &self.slave {
+            slave.set_master_flushed(offset);
+        }
+    }
+
     /// Whether a slave left its master a moment ago, and knows no other.
     pub(crate) fn has_left_master(&self) -> bool {
         self.slave.as_ref().is_some_and(|slave| slave.has_left_master())
@@ -184,6 +198,9 @@ impl Replication {
     fn follow(&self, found: &FoundMaster) {
         if let Some(slave) = &self.slave {
             slave.set_master(&found.slave_address, found.log_start.is_some());
+            if let Some(flushed) = found.flushed {
+                slave.set_master_flushed(flushed);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, w
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use super::follow_figures::{FollowFigures, Followed};
 use super::past::Past;
 use super::{MASTER, SLAVE, reportable_end};
 use crate::RoleOrder;
@@ -59,6 +60,7 @@ struct Following<D: Disk> {
     began: Instant,
     /// Whether bytes have come on the connection that is there.
     is_following: AtomicBool,
+    figures: FollowFigures,
 }
 
 /// Identity and settings of a slave.
@@ -175,6 +177,7 @@ impl<D: Disk> Slaving<D> {
             changed: Condvar::new(),
             began: Instant::now(),
             is_following: AtomicBool::new(false),
+            figures: FollowFigures::default(),
         });
         if let Some((address, _)) = &shared.state.lock().left {
             shared.tell_left(address);
@@ -252,6 +255,17 @@ impl<D: Disk> Slaving<D> {
         self.shared.is_following.load(Ordering::Acquire)
     }
 
+    /// State of the connection to the master.
+    pub(crate) fn followed(&self) -> Followed {
+        let master = self.shared.state.lock().master.clone();
+        self.shared.figures.get(master, self.is_following())
+    }
+
+    /// Notes how far the master has flushed its log.
+    pub(crate) fn set_master_flushed(&self, offset: i64) {
+        self.shared.figures.set_master_flushed(offset);
+    }
+
     /// Whether it left its master a moment ago, and knows no other.
     pub(crate) fn has_left_master(&self) -> bool {
         self.shared.state.lock().left.as_ref().is_some_and(|(_, until)| Instant::now() < *until)
@@ -309,6 +323,7 @@ impl<D: Disk> Following<D> {
             let mut has_heard = false;
             let followed = self.follow(&master, &mut has_heard);
             self.is_following.store(false, Ordering::Release);
+            self.figures.disconnected();
             let end = match followed {
                 Ok(never) => match never {},
                 Err(End::Stop) => return,
@@ -388,6 +403,7 @@ impl<D: Disk> Following<D> {
                 FollowStep::Report { end } => {
                     (&socket).write_all(&encode_report(end))?;
                     follow.reported(end, self.began.elapsed());
+                    self.figures.reported();
                 }
                 FollowStep::Wait { until } => {
                     let wait = until
@@ -397,6 +413,7 @@ impl<D: Disk> Following<D> {
                     match (&socket).read(&mut buffer) {
                         Ok(0) => return Err(if *has_heard { End::Closed } else { End::Refused }),
                         Ok(count) => {
+                            self.figures.heard(count);
                             self.take(&mut follow, &buffer[..count], &socket)?;
                             if regains_at.take_if(|end| *end <= self.reportable_end()).is_some() {
                                 self.past.regained();
@@ -480,6 +497,7 @@ impl<D: Disk> Following<D> {
                         return Err(End::Closed); // it has changed meanwhile
                     }
                     state.socket = Some(socket.try_clone()?);
+                    self.figures.connected();
                     drop(state); // a stop ends the handshake
                     return self.secure(socket, master);
                 }
@@ -566,6 +584,7 @@ impl<D: Disk> Following<D> {
         if let FollowStep::Report { end } = follow.step(self.reportable_end(), now)? {
             socket.write_all(&encode_report(end))?;
             follow.reported(end, now);
+            self.figures.reported();
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Which metrics a broker shows, and how many series.
 
+use std::time::Duration;
+
 use super::Group;
 
 /// Settings of the metrics of a broker.
@@ -11,6 +13,10 @@ pub struct MetricsConfig {
     pub series_limit: usize,
     /// Labels of every series, with their values (`metricsLabel`).
     pub labels: Vec<(String, String)>,
+    /// `enableDetailStat`, default true: whether queues have statistics of their own.
+    pub detail: bool,
+    /// Idle time after which statistics of a topic, a group or a queue are dropped (`maxStatsIdleTimeInMinutes`); `None`, the default: never.
+    pub idle: Option<Duration>,
     /// `enableStatsMetrics`, default true.
     pub stats: bool,
     /// `enableRequestMetrics`, default true.
@@ -33,6 +39,8 @@ impl Default for MetricsConfig {
             are_exported: false,
             series_limit: 50_000,
             labels: Vec::new(),
+            detail: true,
+            idle: None,
             stats: true,
             requests: true,
             connections: true,

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
 use super::histogram::{Buckets, Histogram};
+use super::windows::{Item, Shown, Tick, Windows3};
 use super::{COUNT, Kind, Metric};
 
 /// Maximum number of series of one metric in memory, whatever the configuration says: names come from clients.
@@ -21,7 +21,7 @@ const JOINT: char = '\u{1}';
 /// Values of one combination of labels.
 #[derive(Debug)]
 pub(crate) enum Series {
-    Counter(AtomicU64),
+    Counter(Item<1>),
     Histogram(&'static [f64], Histogram),
 }
 
@@ -29,13 +29,13 @@ impl Series {
     fn new(kind: Kind) -> Self {
         match kind {
             Kind::Histogram(bounds) => Self::Histogram(bounds, Histogram::default()),
-            Kind::Counter | Kind::Gauge => Self::Counter(AtomicU64::new(0)),
+            Kind::Counter | Kind::Gauge => Self::Counter(Item::default()),
         }
     }
 
     pub(super) fn add(&self, count: u64) {
         if let Self::Counter(value) = self {
-            value.fetch_add(count, Ordering::Relaxed);
+            value.add(0, count);
         }
     }
 
@@ -83,12 +83,33 @@ impl Labelled {
     pub(crate) fn read(&self, metric: Metric) -> Vec<(String, Read)> {
         let read = |(key, series): (&String, &Arc<Series>)| {
             let value = match &**series {
-                Series::Counter(value) => Read::Count(value.load(Ordering::Relaxed)),
+                Series::Counter(value) => Read::Count(value.get(0)),
                 Series::Histogram(_, histogram) => Read::Buckets(histogram.read()),
             };
             (key.clone(), value)
         };
         self.0[metric as usize].read().iter().map(read).collect()
+    }
+
+    /// Takes a sample of the counters of some metrics.
+    pub(super) fn sample(&self, tick: &Tick, metrics: &[Metric]) {
+        for metric in metrics {
+            let series: Vec<_> = self.0[*metric as usize].read().values().cloned().collect();
+            for series in series {
+                if let Series::Counter(item) = &*series {
+                    item.sample(tick);
+                }
+            }
+        }
+    }
+
+    /// Windows of a counter of which samples are taken. Each event is one.
+    pub(super) fn windows(&self, metric: Metric, labels: &[&str], now_ms: i64) -> Option<Windows3> {
+        let series = self.0[metric as usize].read().get(&joined(labels))?.clone();
+        match &*series {
+            Series::Counter(item) => item.read(now_ms, Shown::of(0, 0)),
+            Series::Histogram(..) => None,
+        }
     }
 
     /// Forgets series of topics and groups that are gone.
@@ -121,12 +142,12 @@ pub(crate) fn split(key: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Metrics;
+    use super::super::{Metrics, MetricsConfig};
     use super::*;
 
     #[test]
     fn series_of_topics_and_groups_that_are_gone_are_forgotten() {
-        let metrics = Metrics::new(0);
+        let metrics = Metrics::new(0, &MetricsConfig::default());
         for topic in ["orders", "gone"] {
             metrics.add_to(Metric::DeadLetters, &["g", topic, "false"], 2);
             metrics.add_to(Metric::TopicCommits, &[topic], 1);

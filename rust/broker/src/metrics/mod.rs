@@ -2,35 +2,43 @@
 //!
 //! A counter is a cell of the registry. A part adds to it by its index, which the compiler knows: no lock and no look-up. The cell of a
 //! gauge is unused: [`crate::figures`] reads the gauge from its part when a tool asks. Rates and values of midnight come from samples of the counters
-//! ([`history`]), those of a topic or a group from their own counters ([`minute`]).
+//! ([`history`]). Samples of the counters of topics, groups and queues are kept beside them ([`windows`]); [`items`] shows them under Apache's names.
 //!
-//! Counters with labels: of sends ([`sent`]) and requests ([`requests`]) in cells that threads find without a shared lock, of rarer events in
-//! [`labelled`].
+//! Counters with labels: of sends ([`sent`]) and requests ([`requests`]) in cells that threads find without a shared lock, of pulls in [`got`], of
+//! rarer events in [`labelled`].
 
 mod config;
+mod got;
 mod histogram;
 mod history;
+mod items;
 mod labelled;
-mod minute;
+mod put_times;
+mod queues;
 mod requests;
 mod sent;
 mod table;
+mod windows;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use config::MetricsConfig;
+pub(crate) use got::{Got, GotMessages};
 pub(crate) use histogram::Buckets;
 use history::History;
 pub(crate) use history::Rates;
+use items::OfBroker;
 use labelled::Labelled;
 pub(crate) use labelled::{Read, split};
-pub(crate) use minute::MinuteRates;
 use parking_lot::Mutex;
+use queues::Room;
 pub(crate) use requests::RequestTimes;
-pub(crate) use sent::{MessageType, SentMessages};
+pub(crate) use sent::{MessageType, SentMessages, TimedSend};
 pub(crate) use table::Metric;
 pub use table::{Declared, Group, Kind, Unit};
+use windows::Clock;
+pub(crate) use windows::Window;
 
 /// Interval of the samples from which rates are computed.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
@@ -45,7 +53,9 @@ pub(crate) struct Metrics {
     /// By the number of the metric; those of gauges stay 0.
     cells: [AtomicU64; COUNT],
     history: Mutex<History>,
-    minute: MinuteRates,
+    clock: Clock,
+    broker: Mutex<OfBroker>,
+    got: GotMessages,
     sent: SentMessages,
     labelled: Labelled,
 }
@@ -67,13 +77,17 @@ impl Totals {
 }
 
 impl Metrics {
-    pub(crate) fn new(now_ms: i64) -> Self {
+    pub(crate) fn new(now_ms: i64, config: &MetricsConfig) -> Self {
+        let started = Instant::now();
+        let room = || Room::new(config.detail, config.series_limit);
         Self {
-            started: Instant::now(),
+            started,
             cells: [const { AtomicU64::new(0) }; COUNT],
             history: Mutex::new(History::new(now_ms)),
-            minute: MinuteRates::default(),
-            sent: SentMessages::default(),
+            clock: Clock::new(started),
+            broker: Mutex::default(),
+            got: GotMessages::new(room()),
+            sent: SentMessages::new(room()),
             labelled: Labelled::default(),
         }
     }
@@ -102,6 +116,11 @@ impl Metrics {
         self.add(Metric::BytesIn, bytes);
     }
 
+    /// Counts a request that exceeded a quota.
+    pub(crate) fn throttled(&self) {
+        self.add(Metric::Throttled, 1);
+    }
+
     pub(crate) fn put_failed(&self) {
         self.add(Metric::PutsFailed, 1);
     }
@@ -116,6 +135,18 @@ impl Metrics {
         }
     }
 
+    /// Counts the groups of a heartbeat and the time for which they were handled.
+    pub(crate) fn registered(&self, producers: (usize, Duration), consumers: (usize, Duration)) {
+        for ((groups, took), count, time) in [
+            (producers, Metric::ProducersRegistered, Metric::ProducersRegisteredFor),
+            (consumers, Metric::ConsumersRegistered, Metric::ConsumersRegisteredFor),
+        ] {
+            self.add(count, groups as u64);
+            let took_ms = if groups > 0 { took.as_millis() } else { 0 };
+            self.add(time, u64::try_from(took_ms).unwrap_or(u64::MAX));
+        }
+    }
+
     fn totals(&self) -> Totals {
         Totals(std::array::from_fn(|index| self.cells[index].load(Ordering::Relaxed)))
     }
@@ -124,17 +155,30 @@ impl Metrics {
         self.started.elapsed()
     }
 
-    /// Takes the samples from which rates are computed. `ends` are the sums of the ends of each topic's queues.
-    pub(crate) fn sample(&self, now: Instant, now_ms: i64, ends: impl Iterator<Item = (String, u64)>) {
+    /// Takes the samples from which rates and windows are computed. `idle`: time after which idle items are dropped.
+    pub(crate) fn sample(&self, now: Instant, now_ms: i64, idle: Option<Duration>) {
         self.history.lock().sample(now, now_ms, self.totals());
-        self.minute.tick(now, ends);
+        self.sample_items(now, idle);
     }
 
     /// Forgets the counters of topics and groups that are gone.
     pub(crate) fn retain(&self, is_topic: impl Fn(&str) -> bool, is_group: impl Fn(&str) -> bool) {
         self.sent.retain(&is_topic);
         self.labelled.retain(&is_topic, &is_group);
-        self.minute.retain(is_topic, is_group);
+        self.got.retain(is_topic, is_group);
+    }
+
+    /// Forgets the counters of a topic that was deleted.
+    pub(crate) fn forget_topic(&self, gone: &str) {
+        self.sent.retain(&|topic: &str| topic != gone);
+        self.labelled.retain(&|topic: &str| topic != gone, &|_: &str| true);
+        self.got.forget(|_, topic| topic == gone);
+    }
+
+    /// Forgets the counters of a group that was deleted.
+    pub(crate) fn forget_group(&self, gone: &str) {
+        self.labelled.retain(&|_: &str| true, &|group: &str| group != gone);
+        self.got.forget(|group, _| group == gone);
     }
 
     /// A counter at the last two midnights: (yesterday's, today's).
@@ -176,9 +220,9 @@ impl Metrics {
         &self.labelled
     }
 
-    /// Rates of topics and groups.
-    pub(crate) fn minute(&self) -> &MinuteRates {
-        &self.minute
+    /// Counters of pulls, by group and topic.
+    pub(crate) fn got(&self) -> &GotMessages {
+        &self.got
     }
 }
 
@@ -192,7 +236,7 @@ mod tests {
     use super::*;
 
     fn is_own(metric: Metric) -> bool {
-        let of_groups = matches!(metric, Metric::GroupMembers | Metric::RetryLag);
+        let of_groups = matches!(metric, Metric::GroupMembers | Metric::RetryLag | Metric::SentBack);
         of_groups || metric.declared().group == Some(Group::Own)
     }
 
@@ -214,15 +258,15 @@ mod tests {
     #[test]
     #[should_panic(expected = "metric rocketpy_broker_held_pulls is a counter without labels")]
     fn gauge_has_no_cell_to_add_to() {
-        Metrics::new(0).add(Metric::HeldPulls, 1);
+        Metrics::new(0, &MetricsConfig::default()).add(Metric::HeldPulls, 1);
     }
 
     #[test]
     fn rates_are_three_numbers_over_growing_spans() {
-        let metrics = Metrics::new(0);
+        let metrics = Metrics::new(0, &MetricsConfig::default());
         let start = metrics.started;
         metrics.put(100, 1000);
-        metrics.sample(start + Duration::from_secs(10), 10_000, std::iter::empty());
+        metrics.sample(start + Duration::from_secs(10), 10_000, None);
         metrics.put(100, 1000);
         let rates = metrics.rates(start + Duration::from_secs(20), &[Metric::MessagesIn]);
         assert_eq!(rates.map(|(_, rate)| rate), [10.0, 10.0, 10.0]);
@@ -232,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_new_day_moves_the_mornings() {
-        let metrics = Metrics::new(history::DAY_MS - 1);
+        let metrics = Metrics::new(history::DAY_MS - 1, &MetricsConfig::default());
         metrics.put(5, 0);
-        metrics.sample(Instant::now(), history::DAY_MS, std::iter::empty());
+        metrics.sample(Instant::now(), history::DAY_MS, None);
         assert_eq!(metrics.mornings(Metric::MessagesIn), (0, 5));
     }
 }

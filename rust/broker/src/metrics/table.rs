@@ -204,6 +204,8 @@ metrics! {
     GroupMembers: "rocketpy_broker_consumer_group_members", GAUGE, Items, ["consumer_group"], LagAndDlq;
     /// Messages that wait for their retry, by group.
     RetryLag: "rocketpy_broker_consumer_retry_lag_messages", GAUGE, Messages, ["consumer_group"], LagAndDlq;
+    /// Messages that consumers sent back, to get them again or because they gave them up.
+    SentBack: "rocketpy_broker_sent_back_messages_total", COUNTER, Messages, ["consumer_group", "topic", "is_system"], LagAndDlq;
     /// Bytes of the log that a slave does not have yet.
     ReplicaLag: "rocketpy_broker_replica_lag_bytes", GAUGE, Bytes, ["replica"], Own;
     /// Bytes of a topic's consume queues, and an estimate of those of its records.
@@ -233,6 +235,10 @@ metrics! {
     HeldPulls: "rocketpy_broker_held_pulls", GAUGE, Requests, [], Own;
     /// Maximum number of held pulls.
     HeldPullsLimit: "rocketpy_broker_held_pulls_limit", GAUGE, Requests, [], Own;
+    /// Requests that wait for a quota.
+    QuotaWaits: "rocketpy_broker_waiting_for_quota", GAUGE, Requests, [], Own;
+    /// Requests that exceeded a quota, and waited or were rejected.
+    Throttled: "rocketpy_broker_throttled_requests_total", COUNTER, Requests, [], Own;
     /// Memory that connections make the process hold.
     PeerMemory: "rocketpy_broker_peer_memory_bytes", GAUGE, Bytes, [], Own;
     /// Maximum of that memory.
@@ -276,6 +282,28 @@ metrics! {
     BytesIn: "bytes_in_total", COUNTER, Bytes, [];
     /// Messages returned to pulls.
     MessagesOut: "messages_out_total", COUNTER, Messages, [];
+    /// Messages returned to pulls that were read from the disk.
+    DiskMessagesOut: "disk_messages_out_total", COUNTER, Messages, [];
+    /// Bytes of their records.
+    DiskBytesOut: "disk_bytes_out_total", COUNTER, Bytes, [];
+    /// Consumer groups of heartbeats.
+    ConsumersRegistered: "consumers_registered_total", COUNTER, Requests, [];
+    /// Time for which they were handled.
+    ConsumersRegisteredFor: "consumers_registered_milliseconds_total", COUNTER, Milliseconds, [];
+    /// Producer groups of heartbeats.
+    ProducersRegistered: "producers_registered_total", COUNTER, Requests, [];
+    /// Time for which they were handled.
+    ProducersRegisteredFor: "producers_registered_milliseconds_total", COUNTER, Milliseconds, [];
+    /// Connections of clients that began.
+    Connected: "connected_total", COUNTER, Connections, [];
+    /// Connections of clients that ended.
+    Disconnected: "disconnected_total", COUNTER, Connections, [];
+    /// Connections of clients that were closed because they were idle.
+    IdleDisconnected: "idle_disconnected_total", COUNTER, Connections, [];
+    /// Connections of clients that broke, or whose client broke the protocol.
+    FailedConnections: "failed_connections_total", COUNTER, Connections, [];
+    /// Timer messages that began to wait.
+    TimersEnqueued: "timers_enqueued_total", COUNTER, Messages, [];
     /// Pulls that returned messages.
     PullsFound: "pulls_found_total", COUNTER, Requests, [];
     /// Pulls that returned none.
@@ -300,6 +328,10 @@ metrics! {
     PullsMissedRate: "pulls_missed_rate", GAUGE, RequestsPerSecond, ["window"];
     /// Rate of pulls.
     PullsRate: "pulls_rate", GAUGE, RequestsPerSecond, ["window"];
+    /// Rate at which timer messages began to wait.
+    TimersEnqueuedRate: "timers_enqueued_rate", GAUGE, MessagesPerSecond, ["window"];
+    /// Rate at which timer messages were delivered.
+    TimersDeliveredRate: "timers_delivered_rate", GAUGE, MessagesPerSecond, ["window"];
     /// Start of the commit log.
     CommitLogMinOffset: "commit_log_min_offset", GAUGE, Bytes, [];
     /// End of the commit log.

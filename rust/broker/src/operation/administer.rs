@@ -13,12 +13,13 @@ use rocketpy_model::{PhysicalOffset, property, system};
 use rocketpy_protocol::body::RefusedSlave;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::{RecordView, records};
+use rocketpy_protocol::settings::ConfigChange;
 use rocketpy_store::Store;
 
 use crate::BrokerConfig;
 use crate::blocking::on_disk;
 use crate::disk_read::{DiskReads, look_up_aside};
-use crate::ground::Ground;
+use crate::ground::{ConfigChanged, Ground};
 use crate::ha::{Peers, Slave};
 use crate::members::Members;
 use crate::put::{Intake, StoredAgain};
@@ -34,23 +35,23 @@ const COUNTED_BYTES: usize = 4 << 20;
 #[must_use]
 pub(crate) struct NewTemplate(Arc<BrokerConfig>);
 
-/// Changes configuration keys until the next start. Returns the topic template if it changed: [`store_template`] stores it.
+/// Changes live values. Returns a note for the operator, and the topic template if it changed: [`store_template`] stores it.
 ///
 /// # Errors
-/// A key cannot change while the broker runs, or its value is invalid.
+/// As [`Ground::change_config`].
 pub(crate) fn change_config(
     ground: &Ground,
     intake: &Intake,
-    text: &str,
-) -> Result<Option<NewTemplate>, Refusal> {
-    let [before, after] = ground.change_config(text)?;
+    change: &ConfigChange,
+) -> Result<(Option<String>, Option<NewTemplate>), Refusal> {
+    let ConfigChanged { before, after, note } = ground.change_config(change)?;
     if before.broker_permission != after.broker_permission {
         intake.register_again();
     }
     let template = |config: &BrokerConfig| (config.topics.auto_create, config.default_topic_queues);
     // A slave takes its topics from its master.
     let is_template_new = template(&before) != template(&after) && ground.role().is_master();
-    Ok(is_template_new.then_some(NewTemplate(after)))
+    Ok((note, is_template_new.then_some(NewTemplate(after))))
 }
 
 /// Stores the topic template of a changed configuration and announces it to the name servers.

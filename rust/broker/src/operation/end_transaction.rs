@@ -213,7 +213,7 @@ fn as_stored(intake: &Intake<impl Disk>) -> AckCondition {
     AckCondition {
         flushed: intake.is_sync_flush().then_some(end),
         replicated: intake.slaves().are_waited_for().then_some(end),
-        announced: None,
+        ..AckCondition::default()
     }
 }
 

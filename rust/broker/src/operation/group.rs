@@ -3,30 +3,71 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.2.
 
-use rocketpy_model::{GroupConfig, name};
-use tracing::info;
+use std::collections::BTreeSet;
+
+use rocketpy_model::{GroupConfig, TopicConfig, name, system};
+use tracing::{info, warn};
 
 use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
+use crate::put::Intake;
 use crate::refusal::{Refusal, check_group_of_clients, check_range};
 use crate::role::OfMaster;
 use crate::table::group_commit::Written;
-use crate::table::topic::MAX_QUEUES;
+use crate::table::topic::{MAX_QUEUES, TopicChange};
 
 /// Maximum number of attributes, subscriptions and retry delays of a group.
 const MAX_PARTS: usize = 64;
 /// Maximum length of an attribute's name or value, or of an expression, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// Makes a group, or changes its configuration. It counts once it is written.
+/// Creates groups, or changes their configurations: all or none. They count once they are written. A slave changes nothing, and accepts
+/// groups that it has with the same configuration.
 ///
 /// # Errors
-/// Something of it has no bound, or the broker is a slave.
-pub(crate) fn put(ground: &Ground, group: GroupConfig) -> Result<Option<Written>, Refusal> {
-    ground.check_master(OfMaster::Change)?;
-    check(&group)?;
-    Ok(ground.groups().put(group)?.written)
+/// Something of a group has no bound, a group is named twice, or a slave would have to change one.
+pub(crate) fn put_all(ground: &Ground, groups: Vec<GroupConfig>) -> Result<Option<Written>, Refusal> {
+    let mut names = BTreeSet::new();
+    for group in &groups {
+        check(group)?;
+        check_group_of_clients(&group.name)?;
+        if !names.insert(&group.name) {
+            return Err(Refusal::NamedTwice { kind: "consumer group", name: group.name.clone() });
+        }
+    }
+    if let Err(refusal) = ground.check_master(OfMaster::Change) {
+        let is_there =
+            |group: &GroupConfig| ground.groups().get(&group.name).is_some_and(|known| *known == *group);
+        return if groups.iter().all(is_there) { Ok(None) } else { Err(refusal) };
+    }
+    Ok(ground.groups().put_all(groups)?.written)
+}
+
+/// The retry topic of a group that has none yet and may retry; `None` at a slave, which gets its master's.
+pub(crate) fn missing_retry_topic(ground: &Ground, group: &GroupConfig) -> Option<TopicConfig> {
+    let name = system::retry_topic(&group.name);
+    let queues = u32::try_from(group.retry_queues).unwrap_or(0);
+    let is_missing = queues > 0 && !ground.topics().contains(&name) && ground.role().is_master();
+    is_missing.then(|| TopicConfig::new(name, queues))
+}
+
+/// Makes the missing retry topics of groups and announces them: tools find groups by these. A group works without; the first retry makes it.
+pub(crate) async fn make_retry_topics(ground: &Ground, intake: &Intake, groups: &[GroupConfig]) {
+    let missing: Vec<TopicConfig> =
+        groups.iter().filter_map(|group| missing_retry_topic(ground, group)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let made = async {
+        let changed = ground.topics().create(missing)?;
+        on_disk(changed.written).await?;
+        intake.announce(&TopicChange { topics: changed.values });
+        Ok::<_, Refusal>(())
+    };
+    if let Err(error) = made.await {
+        warn!(%error, "retry topics of new consumer groups not created");
+    }
 }
 
 /// Whether the configuration may be stored: everything in it is bounded.
@@ -52,9 +93,8 @@ fn check(group: &GroupConfig) -> Result<(), Refusal> {
 }
 
 /// # Errors
-/// The group's name is none, the group is the broker's own, or the broker is a slave.
-pub(crate) fn check_delete(ground: &Ground, group: &str) -> Result<(), Refusal> {
-    ground.check_master(OfMaster::Change)?;
+/// The group's name is invalid, or the group is the broker's own.
+pub(crate) fn check_delete(group: &str) -> Result<(), Refusal> {
     name::check_group(group)?;
     check_group_of_clients(group)
 }
@@ -73,6 +113,7 @@ pub(crate) async fn delete(
     if cleans_offsets {
         on_disk(members.offsets().remove_group(group)?).await?;
     }
+    ground.metrics().forget_group(group);
     info!(group, "consumer group deleted");
     Ok(())
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::printable::{is_control, printable};
-use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
+use rocketpy_model::{GroupConfig, MessageQueue, name};
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription};
 use tracing::{debug, warn};
 
+use super::group::missing_retry_topic;
 use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
@@ -106,6 +107,7 @@ pub(crate) fn heartbeat(
     let member = || member(client_id.clone());
     let mut heard = Heard::default();
     let mut skipped = Failures::default();
+    let began = Instant::now();
     for producer in &data.producer_data_set {
         let group = &producer.group_name;
         let entered = name::check_group(group).map_err(Refusal::from);
@@ -114,6 +116,7 @@ pub(crate) fn heartbeat(
             heard.refused = worse(heard.refused, refusal);
         }
     }
+    let with_producers = Instant::now();
     let mut without_retry_topic = Failures::default();
     for consumer in &data.consumer_data_set {
         let entered =
@@ -123,6 +126,10 @@ pub(crate) fn heartbeat(
             heard.refused = worse(heard.refused, refusal);
         }
     }
+    ground.metrics().registered(
+        (data.producer_data_set.len(), with_producers - began),
+        (data.consumer_data_set.len(), with_producers.elapsed()),
+    );
     assert!(heard.others.len() <= MAX_OTHERS, "other members in the answer to a heartbeat have a bound");
     if let Failures { groups, first: Some(first) } = skipped {
         warn!(client_id = shortened(&client_id), groups, first, "groups of a heartbeat skipped");
@@ -212,13 +219,8 @@ fn create_retry_topic(
     consumer: &ConsumerData,
     group: &GroupConfig,
 ) -> Result<Option<Created>, Refusal> {
-    let name = system::retry_topic(&group.name);
-    let queues = u32::try_from(group.retry_queues).unwrap_or(0);
-    if queues == 0 || ground.topics().contains(&name) || !ground.role().is_master() {
-        return Ok(None);
-    }
+    let Some(mut topic) = missing_retry_topic(ground, group) else { return Ok(None) };
     let subscribed = consumer.subscription_data_set.iter();
-    let mut topic = TopicConfig::new(name, queues);
     topic.order = subscribed.filter_map(|data| ground.topics().get(&data.topic)).any(|topic| topic.order);
     let changed = ground.topics().create(vec![topic])?;
     let retry_topic = Some(TopicChange { topics: changed.values });

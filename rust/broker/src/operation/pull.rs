@@ -7,7 +7,7 @@
 //! docs/reference/protocol.md 2.3.3 and 5, docs/reference/store-format.md 11.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm, system};
@@ -20,6 +20,7 @@ use crate::expression::Filters;
 use crate::ground::Ground;
 use crate::held_request::QueueKey;
 use crate::members::Members;
+use crate::metrics::{Got, Metric};
 use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::slave::MasterAddress;
@@ -100,6 +101,16 @@ pub(crate) enum Placed {
     Here(Option<Written>),
     /// Elsewhere; why, and what the queue holds.
     Elsewhere { next: Next, readable: Readable, why: &'static str },
+}
+
+/// How a pull was read, and how long it may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    /// `None`: it is answered, whatever there is.
+    pub(crate) hold: Option<Duration>,
+    /// When the request was read; `None` of one that was held.
+    pub(crate) since: Option<Instant>,
+    pub(crate) from_disk: bool,
 }
 
 /// What becomes of a pull that has read.
@@ -264,8 +275,8 @@ impl Pulls {
         self.ground.store().get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter)
     }
 
-    /// What becomes of a pull that has read; `hold`: how long it may wait. An answer is counted.
-    pub(crate) fn outcome(&self, pull: &Pull, fetch: Fetch, hold: Option<Duration>) -> Outcome {
+    /// What becomes of a pull that has read. An answer is counted.
+    pub(crate) fn outcome(&self, pull: &Pull, fetch: Fetch, reading: Reading) -> Outcome {
         let (count, most) = (fetch.count, pull.limits.max_messages);
         assert!(count <= most, "a pull returns at most the requested number of messages: {count} of {most}");
         let (next, offset) = (fetch.next_offset.to_wire(), pull.offset);
@@ -275,21 +286,31 @@ impl Pulls {
         );
         let status = status_of(fetch.status, pull.offset);
         let next = Next::after(&self.ground, &self.master, pull.sources, status, pull.offset, &fetch);
-        if let Some(patience) = hold.filter(|patience| !patience.is_zero())
+        if let Some(patience) = reading.hold.filter(|patience| !patience.is_zero())
             && next.status == PullStatus::NotFound
         {
             return Outcome::Held(patience);
         }
         let QueueKey { topic, queue_id } = &pull.queue;
-        let count = u64::from(fetch.count);
-        self.ground.metrics().pulled(count);
-        if count > 0 {
-            self.ground.metrics().minute().got(&pull.group, topic, count, fetch.size_bytes);
-        }
+        self.count(pull, &fetch, reading);
         let place = Place { group: &pull.group, topic, queue_id: *queue_id };
         self.members.offsets().pulled(place, next.offset);
         note_move(pull, &next, name_of(fetch.status));
         Outcome::Answered { next, fetch }
+    }
+
+    fn count(&self, pull: &Pull, fetch: &Fetch, Reading { since, from_disk, .. }: Reading) {
+        let (metrics, messages, bytes) = (self.ground.metrics(), u64::from(fetch.count), fetch.size_bytes);
+        metrics.pulled(messages);
+        if messages == 0 {
+            return;
+        }
+        if from_disk {
+            metrics.add(Metric::DiskMessagesOut, messages);
+            metrics.add(Metric::DiskBytesOut, bytes);
+        }
+        let (group, QueueKey { topic, queue_id }) = (&*pull.group, &pull.queue);
+        metrics.got().count(Got { group, topic, queue_id: *queue_id, messages, bytes, from_disk, since });
     }
 
     /// Whether the group may read at all.

@@ -61,7 +61,8 @@ pub(crate) async fn store(
     let stored = put_and_make(intake, Origin::Broker, &message).await?;
     let end = intake.store().max_physical_offset();
     let replicated = intake.slaves().are_waited_for().then_some(end);
-    let condition = AckCondition { flushed: Some(end), replicated, announced: stored.ack.announced };
+    let condition =
+        AckCondition { flushed: Some(end), replicated, announced: stored.ack.announced, timed: None };
     Ok((condition, handle.unique_key))
 }
 

@@ -12,12 +12,14 @@ use rocketpy_protocol::record::RecordView;
 use tracing::{debug, warn};
 
 use crate::blocking::on_disk;
-use crate::put::{AckCondition, Intake, StoredAgain, check_writable, count_dead_letter};
+use crate::put::{AckCondition, Intake, StoredAgain, check_writable, count_dead_letter, count_sent_back};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 
 /// The delay level of a first retry, where the consumer names none: 10 s.
 const FIRST_LEVEL: i32 = 3;
+/// Delay level of a dead letter, which Apache's broker writes too.
+const NO_DELAY: &str = "0";
 /// Why a message is dead: its group got it as often as it may.
 const RETRIES_EXHAUSTED: &str = "RETRIES_EXHAUSTED";
 /// Why a message is dead: the consumer asked for no retry.
@@ -88,12 +90,14 @@ pub(crate) async fn take_back(
         }
         put => put?.ack,
     };
+    count_sent_back(intake, &group.name, origin_topic(&record));
     if is_dead {
         count_dead_letter(intake, &group.name, origin_topic(&record));
     }
     let announced = stored.announced;
     let end = intake.store().max_physical_offset();
-    Ok(AckCondition { flushed: Some(end), replicated: slaves.are_waited_for().then_some(end), announced })
+    let replicated = slaves.are_waited_for().then_some(end);
+    Ok(AckCondition { flushed: Some(end), replicated, announced, timed: None })
 }
 
 /// Stores a dead letter of a record that has no room for a retry: another broker, or an earlier version, accepted it. Its properties
@@ -157,7 +161,7 @@ fn again<'a>(
     if let Some(Death { reason, error }) = death {
         let dead = again
             .to(topic, 0)
-            .without_property(property::DELAY)
+            .with_property(property::DELAY, NO_DELAY)?
             .without_property(property::DLQ_ERROR)
             .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
             .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id)?

@@ -8,19 +8,24 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{ConsumeStats, GroupForbidden, GroupList, OffsetWrapper};
+use rocketpy_protocol::body::{
+    ConsumeStats, GroupForbidden, GroupList, OffsetWrapper, SubscriptionGroupList,
+};
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetAllSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader, Header,
-    QueryTopicConsumeByWhoRequestHeader, UpdateGroupForbiddenRequestHeader,
+    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, Header, QueryTopicConsumeByWhoRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 };
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Store;
 use tracing::info;
 
 use super::page::Page;
+use super::topic::left_to_master;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json, success_json_with};
+use crate::desk::Desk;
 use crate::ground::Ground;
 use crate::members::Members;
 use crate::metrics::Metric;
@@ -30,12 +35,19 @@ use crate::table::offset::OffsetTable;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    put_all(desk, body::<GroupConfig>(request).map(|group| vec![group]), reply);
+}
+
+/// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all or none.
+pub(super) fn put_list(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    put_all(desk, body::<SubscriptionGroupList>(request).map(|list| list.group_config_list), reply);
+}
+
+fn put_all(desk: &Arc<Desk>, wanted: Result<Vec<GroupConfig>, Refusal>, reply: Reply) {
     let begun = Instant::now();
-    let changed = body::<GroupConfig>(request).and_then(|wanted| {
-        let name = wanted.name.clone();
-        Ok((name, group::put(&desk.ground, wanted)?))
-    });
-    let (name, written) = match changed {
+    let changed = wanted
+        .and_then(|groups| group::put_all(&desk.ground, groups.clone()).map(|written| (groups, written)));
+    let (groups, written) = match changed {
         Ok(changed) => changed,
         Err(refusal) => {
             desk.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), false);
@@ -47,28 +59,42 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         let stored = on_disk(written).await;
         owner.ground.metrics().created(Metric::GroupCreation, begun.elapsed(), stored.is_ok());
         stored?;
-        info!(group = name, "consumer group created or changed");
-        owner.tables_at_slaves.have_change().await?;
+        for GroupConfig { name, .. } in &groups {
+            info!(group = name, "consumer group created or changed");
+        }
+        group::make_retry_topics(&owner.ground, &owner.intake, &groups).await;
+        owner.acks.tables_at_slaves().have_change().await?;
         Ok(Response::success())
     });
 }
 
-/// DELETE_SUBSCRIPTIONGROUP.
+/// DELETE_SUBSCRIPTIONGROUP. At a slave see [`left_to_master`].
 pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext).map_err(Refusal::from);
     let wanted = header.and_then(|header| {
-        group::check_delete(&desk.ground, header.group_name)?;
+        group::check_delete(header.group_name)?;
         Ok((header.group_name.to_owned(), header.clean_offset.unwrap_or(false)))
     });
     let (group, clean_offset) = match wanted {
+        Ok((group, _)) if !desk.ground.role().is_master() => {
+            return reply.send(left_to_master("consumer group", &group));
+        }
         Ok(wanted) => wanted,
         Err(refusal) => return reply.send(refusal.response()),
     };
     let owner = desk.clone();
     answer_later(desk.ground.tasks(), reply, async move {
         group::delete(&owner.ground, &owner.members, &group, clean_offset).await?;
+        owner.acks.tables_at_slaves().have_change().await?;
         Ok(Response::success())
     });
+}
+
+/// GET_SUBSCRIPTIONGROUP_CONFIG. A missing group is not created.
+pub(super) fn get(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let header = GetSubscriptionGroupConfigRequestHeader::read(&request.ext)?;
+    let group = desk.ground.groups().get(header.group);
+    Ok(success_json(&*group.ok_or_else(|| Refusal::NoGroup { group: header.group.to_owned() })?))
 }
 
 /// UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, after a change of it if the request says so.
@@ -121,15 +147,28 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
             break; // nobody waits for the rest
         }
         let Some(config) = desk.ground.topics().get(&topic) else { continue };
-        stats.consume_tps += desk.ground.metrics().minute().get_rate(Instant::now(), group, &topic);
-        let name: Arc<str> = topic.as_str().into();
-        for queue_id in 0..config.read_queues {
-            let progress = progress(desk.ground.store(), desk.members.offsets(), group, &topic, queue_id)?;
-            let broker_name = desk.ground.config().broker_name.as_str().into();
-            stats.offset_table.insert(MessageQueue { topic: name.clone(), broker_name, queue_id }, progress);
-        }
+        add_progress(desk, &mut stats, group, &topic, config.read_queues)?;
     }
     Ok(success_json(&stats))
+}
+
+/// Adds the queues of a topic, and the rate at which the group reads it.
+pub(super) fn add_progress(
+    desk: &Desk,
+    stats: &mut ConsumeStats,
+    group: &str,
+    topic: &str,
+    queues: u32,
+) -> Result<(), Refusal> {
+    stats.consume_tps += desk.ground.metrics().get_rate(Instant::now(), group, topic);
+    let (name, broker_name): (Arc<str>, Arc<str>) =
+        (topic.into(), desk.ground.config().broker_name.as_str().into());
+    for queue_id in 0..queues {
+        let progress = progress(desk.ground.store(), desk.members.offsets(), group, topic, queue_id)?;
+        let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };
+        stats.offset_table.insert(queue, progress);
+    }
+    Ok(())
 }
 
 fn topics(ground: &Ground, members: &Members, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
@@ -157,7 +196,7 @@ fn progress(
     queue_id: u32,
 ) -> Result<OffsetWrapper, Refusal> {
     let broker_offset = store.queue_bounds(topic, queue_id).max.to_wire();
-    let consumer_offset = offsets.get(group, topic, queue_id).unwrap_or(0);
+    let consumer_offset = offsets.get(group, topic, queue_id).unwrap_or(0).max(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
         Some(last) => store.stored_at(topic, queue_id, last)?.unwrap_or(0),

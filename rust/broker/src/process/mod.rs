@@ -12,6 +12,7 @@ mod new_topic;
 mod offset;
 mod page;
 mod pull;
+pub(crate) mod quota;
 pub(crate) mod recall;
 mod reset;
 pub(crate) mod rooms;
@@ -23,7 +24,9 @@ mod send_reply;
 #[cfg(test)]
 mod slow_disk_tests;
 mod state;
+mod statistics;
 mod topic;
+mod tuning;
 mod whole;
 
 use std::sync::Arc;
@@ -31,12 +34,13 @@ use std::sync::Arc;
 pub(crate) use client::expire;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
-use rocketpy_remoting::{Connection, Handler, Reply};
+use rocketpy_remoting::{BadEnd, Connection, Handler, Reply};
 use route::{Route, route_of};
 use tracing::debug;
 
 use crate::call::{Call, answer};
 use crate::desk::Desk;
+use crate::metrics::Metric;
 use crate::refusal::Refusal;
 
 /// Leads requests to their functions.
@@ -45,21 +49,45 @@ pub(crate) struct Processor(pub(crate) Arc<Desk>);
 impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
         let desk = &self.0;
-        let call = Call { desk, connection, request: &request };
-        match route_of(request.code) {
-            Some(Route::Replies(function)) => function(call, reply),
-            Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
-                held::answer_once_dispatched(desk, *function, request, reply);
-            }
-            Some(Route::Answers { function, .. }) => answer(*function, desk, request, reply),
-            Some(Route::Refused { why }) => refuse(call, reply, why),
-            None => refuse(call, reply, code::who_answers(request.code)),
+        if desk.ground.quotas().are_on() {
+            return quota::serve_within(desk, request, reply, serve);
         }
+        serve(desk, connection, request, reply);
+    }
+
+    fn connected(&self, _connection: &Arc<Connection>) {
+        self.0.ground.metrics().add(Metric::Connected, 1);
     }
 
     fn disconnected(&self, connection: &Arc<Connection>) {
+        let metrics = self.0.ground.metrics();
+        metrics.add(Metric::Disconnected, 1);
+        match connection.bad_end() {
+            Some(BadEnd::Idle) => metrics.add(Metric::IdleDisconnected, 1),
+            Some(BadEnd::Failed) => metrics.add(Metric::FailedConnections, 1),
+            None => {}
+        }
         self.0.held.disconnected(connection.id());
         client::disconnected(&self.0.ground, &self.0.members, &self.0.rooms, connection.id());
+    }
+}
+
+/// Serves the requests that waited for quotas and pass by now, and rejects those whose time is up.
+pub(crate) fn release_by_quotas(desk: &Arc<Desk>) {
+    quota::release(desk, serve);
+}
+
+/// Leads a request to its function.
+fn serve(desk: &Arc<Desk>, connection: &Arc<Connection>, request: Command, reply: Reply) {
+    let call = Call { desk, connection, request: &request };
+    match route_of(request.code) {
+        Some(Route::Replies(function)) => function(call, reply),
+        Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
+            held::answer_once_dispatched(desk, *function, request, reply);
+        }
+        Some(Route::Answers { function, .. }) => answer(*function, desk, request, reply),
+        Some(Route::Refused { why }) => refuse(call, reply, why),
+        None => refuse(call, reply, code::who_answers(request.code)),
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn update(call: Call<'_>, reply: Reply) {
             answer_later(call.desk.ground.tasks(), reply, async move {
                 written.done().await?;
                 if !is_of_slave {
-                    owner.tables_at_slaves.have_change().await?;
+                    owner.acks.tables_at_slaves().have_change().await?;
                 }
                 Ok(Response::success())
             });

@@ -14,17 +14,21 @@ use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageRes
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{Fetch, StoreError};
 
-use super::held;
+use super::{held, quota};
 use crate::blocking::on_disk;
 use crate::call::{self, Call, response as respond};
+use crate::cold_read::Reached;
 use crate::desk::Desk;
-use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Pulls, name_of};
+use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, Reading, name_of};
 use crate::operation::which_broker::{Next, PullStatus};
 use crate::refusal::Refusal;
 use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
 use crate::table::offset::Readable;
 use crate::waiting::{self, header_bytes};
+
+/// Maximum wait of a pull of a group that has reached its limit of cold reads.
+const COLD_WAIT: Duration = Duration::from_secs(1);
 
 /// A pull that is to be held, the right to answer it, and for how long at most.
 type ToHold = (Pull, Reply, Duration);
@@ -170,12 +174,38 @@ pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
 fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     pull.limits.copies = reply.connection().has_room_for_copies(); // asked at each read
     match desk.pulls.read_in_memory(&pull).transpose() {
-        Some(read) => finish(&desk.pulls, pull, reply, hold, read),
+        Some(read) => finish(desk, pull, reply, (hold, false), read),
         None => {
-            read_aside(desk, pull, reply, hold);
+            read_cold(desk, pull, reply, hold);
             None
         }
     }
+}
+
+/// Reads from the disk, unless the group has reached its limit of cold reads. Then a push consumer gets an error, and pulls again soon. Others
+/// would fail at it: they wait a second at most, and get one message.
+fn read_cold(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let Err(reached) = desk.reads.of_groups.check(&pull.group) else {
+        return read_aside(desk, pull, reply, hold);
+    };
+    if desk.members.clients().is_pushed_to(&pull.group) {
+        let Reached { limit_bytes, window, .. } = reached;
+        let refusal = Refusal::ReadsCold { group: pull.group.to_string(), limit_bytes, window };
+        return reply.send(refusal.response());
+    }
+    let memory = match waiting::reserve(&reply, pull.held_bytes()) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
+    pull.limits.max_messages = 1;
+    let owner = desk.clone();
+    desk.ground.tasks().spawn(async move {
+        tokio::time::sleep(reached.left.min(COLD_WAIT)).await;
+        drop(memory);
+        if reply.connection().is_open() {
+            read_aside(&owner, pull, reply, hold);
+        }
+    });
 }
 
 /// Reads from the disk on another thread than that of the connection, then answers.
@@ -185,6 +215,9 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
     let read = move || {
         pull.limits.copies = connection.has_room_for_copies();
         let read = reader.pulls.read(&pull);
+        if let Ok(fetch) = &read {
+            reader.reads.of_groups.note(&pull.group, fetch.size_bytes);
+        }
         (pull, read)
     };
     call::read_aside(
@@ -194,7 +227,7 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
         bytes,
         read,
         move |(pull, read), reply| {
-            if let Some((pull, reply, patience)) = finish(&owner.pulls, pull, reply, hold, read) {
+            if let Some((pull, reply, patience)) = finish(&owner, pull, reply, (hold, true), read) {
                 held::hold_pull(&owner, pull, reply, patience);
             }
         },
@@ -203,15 +236,20 @@ fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durat
 
 /// Answers with what was read, or gives the pull back to be held.
 fn finish(
-    pulls: &Pulls,
+    desk: &Desk,
     pull: Pull,
     reply: Reply,
-    hold: Option<Duration>,
+    (hold, from_disk): (Option<Duration>, bool),
     read: Result<Fetch, StoreError>,
 ) -> Option<ToHold> {
-    match read.map(|fetch| pulls.outcome(&pull, fetch, hold)) {
+    let reading = Reading { hold, since: (!reply.was_held()).then_some(reply.read_at()), from_disk };
+    match read.map(|fetch| desk.pulls.outcome(&pull, fetch, reading)) {
         Ok(Outcome::Held(patience)) => return Some((pull, reply, patience)),
-        Ok(Outcome::Answered { next, fetch }) => reply.send(answer(&pull, fetch, next)),
+        Ok(Outcome::Answered { next, fetch }) => {
+            let names = (Some(&*pull.queue.topic), Some(&*pull.group));
+            quota::charge(desk, reply.connection(), names, fetch.count as usize, fetch.size_bytes as usize);
+            reply.send(answer(&pull, fetch, next));
+        }
         Err(error) => reply.send(Refusal::from(error).response()),
     }
     None

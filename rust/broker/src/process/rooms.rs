@@ -20,6 +20,10 @@ const PUSHES_OF_A_CLIENT: Bounds = Bounds { most: 256, part: 8 };
 pub(super) const MAX_FORWARDED: usize = 64;
 /// Questions that may wait for one member.
 const FORWARDED_TO_A_MEMBER: Bounds = Bounds { most: 8, part: 4 };
+/// Maximum number of requests that wait for their quotas.
+const MAX_QUOTA_WAITS: usize = 8192;
+/// Requests of one connection that may wait for their quotas.
+const QUOTA_WAITS_OF_A_CLIENT: Bounds = Bounds { most: 1024, part: 4 };
 
 /// Room for requests that wait for others than the disk.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct Rooms {
     pub(super) forwarded: Arc<Shares>,
     /// Replies that wait for their clients.
     pub(super) reply_pushes: Arc<Shares>,
+    /// Requests that wait for their quotas.
+    pub(super) quota_waits: Arc<Shares>,
 }
 
 impl Rooms {
@@ -36,6 +42,7 @@ impl Rooms {
     pub(super) fn disconnected(&self, connection_id: u64) {
         self.forwarded.forget(connection_id);
         self.reply_pushes.forget(connection_id);
+        self.quota_waits.forget(connection_id);
     }
 }
 
@@ -45,6 +52,7 @@ impl Default for Rooms {
             sends_to_new_topics: SendsToNewTopics::default(),
             forwarded: Shares::new(MAX_FORWARDED, FORWARDED_TO_A_MEMBER),
             reply_pushes: Shares::new(MAX_PUSHES, PUSHES_OF_A_CLIENT),
+            quota_waits: Shares::new(MAX_QUOTA_WAITS, QUOTA_WAITS_OF_A_CLIENT),
         }
     }
 }

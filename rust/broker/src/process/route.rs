@@ -8,8 +8,8 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
-    send_reply, state, topic, whole,
+    client, end_transaction, forward, group, held, message, offset, quota, recall, reset, send, send_back,
+    send_reply, state, statistics, topic, tuning, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
 
@@ -71,9 +71,6 @@ const fn refused(why: &'static str) -> Route {
     Route::Refused { why }
 }
 
-/// The reason of most refusals.
-const NOT_YET: &str = "this broker does not have that function yet";
-
 request_table! {
     Route:
 
@@ -82,6 +79,7 @@ request_table! {
     PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(held::pull);
     VIEW_MESSAGE_BY_ID => looks_up(message::view);
     QUERY_MESSAGE => looks_up_once_dispatched(message::query);
+    QUERY_CONSUME_QUEUE => looks_up_once_dispatched(message::query_queue);
     CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
     END_TRANSACTION => Route::Replies(end_transaction::end);
     RECALL_MESSAGE => Route::Replies(recall::recall);
@@ -123,6 +121,8 @@ request_table! {
 
     // Topics.
     UPDATE_AND_CREATE_TOPIC => Route::Replies(topic::put);
+    UPDATE_AND_CREATE_TOPIC_LIST => Route::Replies(topic::put_list);
+    CLEAN_UNUSED_TOPIC => Route::Replies(topic::clean_unused);
     DELETE_TOPIC_IN_BROKER => Route::Replies(topic::delete);
     GET_ALL_TOPIC_CONFIG => answers(topic::all);
     GET_TOPIC_CONFIG => answers(topic::get);
@@ -132,10 +132,14 @@ request_table! {
 
     // Consumer groups.
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => Route::Replies(group::put_list);
+    GET_SUBSCRIPTIONGROUP_CONFIG => answers(group::get);
     DELETE_SUBSCRIPTIONGROUP => Route::Replies(group::delete);
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
     UPDATE_AND_GET_GROUP_FORBIDDEN => Route::Replies(group::forbid);
     GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
+    GET_BROKER_CONSUME_STATS => surveys_once_dispatched(statistics::of_groups);
+    QUERY_CONSUME_TIME_SPAN => surveys_once_dispatched(statistics::time_spans);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
     QUERY_TOPICS_BY_CONSUMER => answers(whole::topics_of_group);
@@ -146,9 +150,10 @@ request_table! {
     // The broker itself.
     GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
-    GET_BROKER_CONFIG => answers(|Call { desk, .. }| state::config(&desk.ground, &desk.endpoints));
+    GET_BROKER_CONFIG => answers(state::config);
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
     GET_BROKER_RUNTIME_INFO => surveys(state::runtime_info);
+    VIEW_BROKER_STATS_DATA => answers(statistics::item);
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.desk.ground.store().delete_expired();
         Ok(Response::success())
@@ -169,40 +174,45 @@ request_table! {
     COPY_TABLES => Route::Replies(state::copy_tables);
     EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
 
-    // What is not there yet.
+    GET_QUOTAS => answers(quota::list);
+    SET_QUOTA => Route::Replies(quota::set);
+    REMOVE_QUOTA => Route::Replies(quota::remove);
+
+    UPDATE_COLD_DATA_FLOW_CTR_CONFIG => Route::Replies(tuning::limit_cold_reads);
+    REMOVE_COLD_DATA_FLOW_CTR_CONFIG => Route::Replies(tuning::unlimit_cold_reads);
+    GET_COLD_DATA_FLOW_CTR_INFO => answers(tuning::cold_reads);
+    SET_COMMITLOG_READ_MODE => answers(tuning::set_read_mode);
+    SWITCH_TIMER_ENGINE => answers(tuning::switch_timers);
+    SET_MESSAGE_REQUEST_MODE => answers(tuning::set_request_mode);
+    // No message was popped here, so none returns.
+    POP_ROLLBACK => answers(|_| Ok(Response::success()));
+    RESET_MASTER_FLUSH_OFFSET => answers(tuning::reset_master_flushed);
+
+    // Requests that are not supported.
     QUERY_BROKER_OFFSET
-    | UPDATE_AND_CREATE_TOPIC_LIST
     | GET_TOPIC_CONFIG_LIST
     | GET_TOPIC_NAME_LIST
     | TRIGGER_DELETE_FILES
     | GET_CLIENT_CONFIG
     | RESET_CONSUMER_OFFSET_IN_BROKER
-    | WHO_CONSUME_THE_MESSAGE
-    | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
-    | REGISTER_FILTER_SERVER
-    | REGISTER_MESSAGE_FILTER_CLASS
-    | QUERY_CONSUME_TIME_SPAN
-    | VIEW_BROKER_STATS_DATA
-    | CLEAN_UNUSED_TOPIC
-    | GET_BROKER_CONSUME_STATS
-    | QUERY_CONSUME_QUEUE
-    | GET_SUBSCRIPTIONGROUP_CONFIG
-    | CHECK_ROCKSDB_CQ_WRITE_PROGRESS
-    | EXPORT_ROCKSDB_CONFIG_TO_JSON
-    | QUERY_ASSIGNMENT
-    | SET_MESSAGE_REQUEST_MODE
-    | UPDATE_AND_CREATE_STATIC_TOPIC
-    | ADD_BROKER
-    | REMOVE_BROKER
-    | NOTIFY_MIN_BROKER_ID_CHANGE
-    | RESET_MASTER_FLUSH_OFFSET
-    | GET_BROKER_EPOCH_CACHE
-    | NOTIFY_BROKER_ROLE_CHANGED
-    | UPDATE_COLD_DATA_FLOW_CTR_CONFIG
-    | REMOVE_COLD_DATA_FLOW_CTR_CONFIG
-    | GET_COLD_DATA_FLOW_CTR_INFO
-    | SET_COMMITLOG_READ_MODE
-    | AUTH_CREATE_USER
+    | WHO_CONSUME_THE_MESSAGE => refused("no client or tool of Apache sends it, and none of its brokers serves it");
+    REGISTER_FILTER_SERVER | REGISTER_MESSAGE_FILTER_CLASS => {
+        refused("filter classes are not supported, subscribe with tags or SQL92")
+    };
+    CHECK_ROCKSDB_CQ_WRITE_PROGRESS | EXPORT_ROCKSDB_CONFIG_TO_JSON => {
+        refused("this broker keeps nothing in RocksDB")
+    };
+    UPDATE_AND_CREATE_STATIC_TOPIC => {
+        refused("static topics are not supported, create the topic with its queues on each broker")
+    };
+    ADD_BROKER | REMOVE_BROKER => refused("brokers run in no container here, start each one by itself");
+    NOTIFY_MIN_BROKER_ID_CHANGE => {
+        refused("a slave of this broker does not act as the master, promote it (rocketpy ha promote)")
+    };
+    GET_BROKER_EPOCH_CACHE | NOTIFY_BROKER_ROLE_CHANGED => {
+        refused("there is no controller here, GET_BROKER_HA_STATUS shows the epochs of the log")
+    };
+    AUTH_CREATE_USER
     | AUTH_UPDATE_USER
     | AUTH_DELETE_USER
     | AUTH_GET_USER
@@ -211,16 +221,16 @@ request_table! {
     | AUTH_UPDATE_ACL
     | AUTH_DELETE_ACL
     | AUTH_GET_ACL
-    | AUTH_LIST_ACL
-    | SWITCH_TIMER_ENGINE
+    | AUTH_LIST_ACL => refused("users and policies are not supported, restrict access to the ports of this broker");
+    QUERY_ASSIGNMENT
     | POP_MESSAGE
     | ACK_MESSAGE
     | PEEK_MESSAGE
     | CHANGE_MESSAGE_INVISIBLETIME
     | NOTIFICATION
     | POLLING_INFO
-    | POP_ROLLBACK
-    | POP_LITE_MESSAGE
+    | BATCH_ACK_MESSAGE => refused(tuning::NO_POP);
+    POP_LITE_MESSAGE
     | LITE_SUBSCRIPTION_CTL
     | ACK_LITE_MESSAGE
     | GET_BROKER_LITE_INFO
@@ -228,8 +238,7 @@ request_table! {
     | GET_LITE_TOPIC_INFO
     | GET_LITE_CLIENT_INFO
     | GET_LITE_GROUP_INFO
-    | TRIGGER_LITE_DISPATCH
-    | BATCH_ACK_MESSAGE => refused(NOT_YET);
+    | TRIGGER_LITE_DISPATCH => refused("lite topics are not supported, use topics");
 }
 
 /// Treatment of each request, by code.

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use rocketpy_model::system;
 
+use crate::desk::Desk;
 use crate::figures::{Figure, Figures, Value};
-use crate::metrics::Metric;
+use crate::metrics::{Metric, Metrics};
 
 /// The name of version 479 ([`system::VERSION`]), as the tools print it.
 const VERSION_NAME: &str = "V5_3_3";
@@ -64,6 +65,10 @@ const THREE_RATES: &[(&str, Metric)] = &[
     ("getTransferredTps", Metric::MessagesOutRate),
 ];
 
+/// Keys whose text is the rate of the last minute.
+const MINUTE_RATES: &[(&str, Metric)] =
+    &[("timerEnqueueTps", Metric::TimersEnqueuedRate), ("timerDequeueTps", Metric::TimersDeliveredRate)];
+
 /// Figures of Apache's broker without a counterpart: thread pools, transient buffers, the lock on the page cache.
 const ALWAYS_ZERO: &[&str] = &[
     "startAcceptSendRequestTimeStamp",
@@ -71,10 +76,14 @@ const ALWAYS_ZERO: &[&str] = &[
     "pageCacheLockTimeMills",
     "remainHowManyDataToCommit",
     "remainTransientStoreBufferNumbs",
+    "EndTransactionQueueSize",
 ];
 
 /// Apache's thread pools. Here requests are handled as they come; only pulls wait.
 const POOLS: [&str; 5] = ["send", "pull", "litePull", "query", "ack"];
+
+/// Capacity of the pool that ends transactions, Apache's default.
+const END_TRANSACTION_CAPACITY: u64 = 100_000;
 
 pub(super) type Table = BTreeMap<String, String>;
 
@@ -83,6 +92,7 @@ pub(super) fn render(figures: &Figures) -> Table {
     let mut table = Table::new();
     put(&mut table, "brokerVersion", system::VERSION);
     put(&mut table, "brokerVersionDesc", VERSION_NAME);
+    put(&mut table, "rocketpyVersion", env!("CARGO_PKG_VERSION"));
     // No message yet.
     put(&mut table, "earliestMessageTimeStamp", -1);
     for key in ALWAYS_ZERO {
@@ -100,9 +110,41 @@ pub(super) fn render(figures: &Figures) -> Table {
     if let Some(Value::Count(seconds)) = figures.get(Metric::Uptime, None) {
         put(&mut table, "runtime", readable(seconds));
     }
+    for (key, metric) in MINUTE_RATES {
+        if let Some(value) = figures.get(*metric, Some(("window", "60s"))) {
+            put(&mut table, key, text(value));
+        }
+    }
     disks(figures, &mut table);
     pools(figures, &mut table);
     table
+}
+
+/// Adds messages that wait for a level, for their time, or for the end of their transaction.
+pub(super) fn add_waiting(table: &mut Table, desk: &Desk) {
+    let mut delayed = 0;
+    for (level, (next, end)) in (1..).zip(desk.delays.waiting()) {
+        put(table, &format!("scheduleMessageOffset_{level}"), format_args!("{next},{end}"));
+        delayed += end.saturating_sub(next);
+    }
+    put(table, "delayedWaiting", delayed);
+    put(table, "halfMessagesWaiting", desk.transactions.waiting());
+    let (timers, now_ms) = (&desk.timers, desk.ground.store().now_ms());
+    let late_ms = timers.first_due_at_ms().map_or(0, |due_at_ms| now_ms.saturating_sub(due_at_ms).max(0));
+    put(table, "timerReadBehind", late_ms / 1000);
+    put(table, "timerOffsetBehind", timers.not_taken().0);
+    put(table, "timerCongestNum", timers.waiting());
+}
+
+/// Adds the times of sends and pulls.
+pub(super) fn add_times(table: &mut Table, metrics: &Metrics) {
+    let puts = metrics.sent().times();
+    put(table, "putMessageEntireTimeMax", puts.max_ms());
+    put(table, "putMessageDistributeTime", puts.distribution());
+    for (key, share) in [("putLatency99", 0.99), ("putLatency999", 0.999)] {
+        put(table, key, format_args!("{:.2}", puts.percentile_ms(share)));
+    }
+    put(table, "getMessageEntireTimeMax", metrics.got().max_ms());
 }
 
 fn put(table: &mut Table, key: &str, value: impl ToString) {
@@ -165,6 +207,7 @@ fn pools(figures: &Figures, table: &mut Table) {
         put(table, &format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), 0);
         put(table, &format!("{pool}ThreadPoolQueueCapacity"), &capacity);
     }
+    put(table, "EndTransactionThreadPoolQueueCapacity", END_TRANSACTION_CAPACITY);
 }
 
 #[cfg(test)]
@@ -173,6 +216,8 @@ mod tests {
 
     /// The whole answer, but for the thread pools. The tools read these keys and texts.
     const GOLDEN: &str = "\
+EndTransactionQueueSize=0
+EndTransactionThreadPoolQueueCapacity=100000
 bootTimestamp=1700000000000
 brokerActive=true
 brokerVersion=479
@@ -210,6 +255,8 @@ remainHowManyDataToFlush=5
 remainTransientStoreBufferNumbs=0
 runtime=[ 1 days, 2 hours, 3 minutes, 4 seconds ]
 startAcceptSendRequestTimeStamp=0
+timerDequeueTps=0.5
+timerEnqueueTps=0.5
 ";
 
     fn figures() -> Figures {
@@ -246,6 +293,8 @@ startAcceptSendRequestTimeStamp=0
             Metric::PullsFoundRate,
             Metric::PullsMissedRate,
             Metric::PullsRate,
+            Metric::TimersEnqueuedRate,
+            Metric::TimersDeliveredRate,
         ] {
             for (window, rate) in [("10s", 0.0), ("60s", 0.5), ("600s", 1.111_111_111_111_111_2)] {
                 add(metric, Value::Real(rate), &[window]);
@@ -266,6 +315,7 @@ startAcceptSendRequestTimeStamp=0
     #[test]
     fn the_text_is_the_one_that_tools_know() {
         let mut table = render(&figures());
+        assert_eq!(table.remove("rocketpyVersion").as_deref(), Some(env!("CARGO_PKG_VERSION")));
         for pool in POOLS {
             for (what, value) in [("Size", "0"), ("HeadWaitTimeMills", "0"), ("Capacity", "1000")] {
                 let key = format!("{pool}ThreadPoolQueue{what}");

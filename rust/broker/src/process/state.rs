@@ -3,31 +3,32 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.4.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_protocol::body::{
-    EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
+    EpochInfo, HaClientRuntimeInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
 };
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{
     ChangeBrokerRoleHeader, CopyLogHeader, ExchangeHaInfoHeader, GetBrokerConfigResponseHeader, Header,
 };
 use rocketpy_protocol::json;
+use rocketpy_protocol::settings::{self, ConfigChange, ConfigEntries};
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Store;
 use tracing::info;
 
 use super::runtime_info;
 use crate::advertised::Advertised;
+use crate::blocking::aside;
 use crate::call::{
     Answer, Call, answer_from_header, answer_later, response as respond, success_json, success_with,
 };
 use crate::desk::Endpoints;
 use crate::figures::{Figures, Gauges};
 use crate::ground::Ground;
-use crate::ha::{CHALLENGE, EPOCHS, NONCE, PROOF, STATUS, give_back};
+use crate::ha::{CHALLENGE, EPOCHS, Followed, NONCE, PROOF, STATUS, give_back};
 use crate::operation::administer::{self, ReplicationStatus, SlaveStatus};
 use crate::refusal::Refusal;
 use crate::role_change::{self, WantedRole};
@@ -39,9 +40,9 @@ use crate::{Endpoint, health};
 /// Maximum time for a copy of the master's tables that the master asks for. It waits no longer itself, unless its `slaveTimeout` is longer.
 const COPY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// GET_BROKER_CONFIG: Java properties text.
-pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
-    let mut text = String::new();
+/// GET_BROKER_CONFIG: Java properties text, or JSON with the layer of each value.
+pub(super) fn config(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let (ground, endpoints): (&Ground, &Endpoints) = (&desk.ground, &desk.endpoints);
     let config = ground.config();
     let Advertised { host, port, .. } = &endpoints.advertised;
     let endpoint = Endpoint {
@@ -50,31 +51,38 @@ pub(super) fn config(ground: &Ground, endpoints: &Endpoints) -> Answer {
         advertised_host: host,
         broker_id: ground.role().get().broker_id(),
     };
-    for (key, value) in config.text.lines(&config, &endpoint) {
-        // Writing to a text does not fail.
-        let _ = writeln!(text, "{key}={value}");
-    }
+    let body = if ConfigEntries::are_asked_for(request)? {
+        config.text.entries(&config, &endpoint).to_body()
+    } else {
+        settings::lines(config.text.lines(&config, &endpoint)).into_bytes()
+    };
     let version = String::from_utf8_lossy(&json::to_vec(&ground.topics().version())).into_owned();
     let command = respond(response::SUCCESS)
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
-        .with_body(text.into_bytes());
+        .with_body(body);
     Ok(command.into())
 }
 
-/// UPDATE_BROKER_CONFIG: Java properties text. A change holds until the next start.
+/// UPDATE_BROKER_CONFIG: Java properties text. The changed values are live values, which later starts use too.
 pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply: Reply) {
-    let text = std::str::from_utf8(&request.body).map_err(|_| Refusal::NotText);
-    let template = match text.and_then(|text| administer::change_config(&desk.ground, &desk.intake, text)) {
-        Ok(template) => template,
-        Err(refusal) => return reply.send(refusal.response()),
+    let change = match ConfigChange::read(request) {
+        Ok(change) => change,
+        Err(error) => return reply.send(Refusal::from(error).response()),
     };
-    info!(peer = %connection.peer(), "configuration changed; the change ends with the next start");
-    let owner = desk.clone();
+    let (peer, owner) = (connection.peer(), desk.clone());
     answer_later(desk.ground.tasks(), reply, async move {
+        let (changed_in, is_dry_run) = (owner.clone(), change.is_dry_run);
+        let change = move || administer::change_config(&changed_in.ground, &changed_in.intake, &change);
+        let (note, template) = aside(change).await?;
+        if !is_dry_run {
+            info!(%peer, "live configuration changed");
+        }
         if let Some(template) = template {
             administer::store_template(&owner.ground, &owner.intake, template).await?;
         }
-        Ok(Response::success())
+        let mut response = Response::success();
+        response.command.remark = note;
+        Ok(response)
     });
 }
 
@@ -83,6 +91,8 @@ pub(super) fn runtime_info(Call { desk, .. }: Call<'_>) -> Answer {
     let (held_pulls, timers_waiting) = (desk.held.count_for_messages() as u64, desk.timers.waiting());
     let figures = Figures::of(&desk.ground, Gauges { held_pulls, timers_waiting }, Instant::now());
     let mut table = runtime_info::render(&figures);
+    runtime_info::add_waiting(&mut table, desk);
+    runtime_info::add_times(&mut table, desk.ground.metrics());
     // The request has come: the broker accepts.
     let alive = health::alive(desk, Duration::ZERO);
     for (key, cause, checked) in [("ready", "notReady", health::ready(desk)), ("alive", "notAlive", alive)] {
@@ -116,7 +126,8 @@ pub(super) fn timer_checkpoint(timers: &Timers) -> Answer {
 pub(super) fn ha_status(Call { desk, request, .. }: Call<'_>) -> Answer {
     let of_asker = request.ext.get(EPOCHS).and_then(Epochs::from_json);
     let status = administer::replication_status(&desk.ground, &desk.peers, of_asker.as_ref());
-    let mut answer = success_json(&ha_body(status));
+    let followed = desk.role_changes.replication().followed();
+    let mut answer = success_json(&ha_body(status, followed));
     if let (Some(nonce), Some(past)) = (request.ext.get(NONCE), desk.peers.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
         proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
@@ -127,7 +138,17 @@ pub(super) fn ha_status(Call { desk, request, .. }: Call<'_>) -> Answer {
     Ok(answer)
 }
 
-fn ha_body(status: ReplicationStatus) -> HaRuntimeInfo {
+fn ha_body(status: ReplicationStatus, followed: Option<Followed>) -> HaRuntimeInfo {
+    let max_offset = status.end.to_wire();
+    let of_slave = |followed: Followed| HaClientRuntimeInfo {
+        is_activated: followed.is_active,
+        last_read_timestamp: followed.read_at_ms,
+        last_write_timestamp: followed.reported_at_ms,
+        master_addr: followed.master.unwrap_or_default(),
+        master_flush_offset: followed.master_flushed,
+        max_offset,
+        transferred_byte_in_second: followed.bytes_per_second as i64,
+    };
     let slave = |slave: SlaveStatus| HaConnectionInfo {
         addr: slave.address.to_string(),
         slave_ack_offset: slave.acknowledged.to_wire(),
@@ -150,6 +171,7 @@ fn ha_body(status: ReplicationStatus) -> HaRuntimeInfo {
         in_sync_slave_nums: status.near_slaves as i32,
         ha_connection_info: status.slaves.into_iter().map(slave).collect(),
         refused_slaves: status.refused_slaves,
+        ha_client_runtime_info: followed.map(of_slave),
         epochs: status.epochs.into_iter().map(epoch).collect(),
         not_followed: status.not_followed,
         gives_way: status.gives_way,
@@ -169,7 +191,7 @@ pub(super) fn leave_master(call: Call<'_>) -> Answer {
 pub(super) fn copy_tables(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |desk, request| async move {
         if desk.ground.config().name_servers.is_empty() {
-            // Such a slave copies the log alone, as an older version copies tables later: its master counts on neither.
+            // Such a slave copies the log alone. Its master does not wait for it, as for an older version.
             let why = "a slave without name servers does not know where its master answers requests";
             return Err(Refusal::NotThereYet { code: request.code, why });
         }

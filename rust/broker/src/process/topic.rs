@@ -8,32 +8,65 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType};
-use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
+use rocketpy_protocol::body::{
+    CreateTopicListRequestBody, TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable,
+};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigRequestHeader,
     GetAllTopicConfigResponseHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, Header,
 };
 use rocketpy_remoting::{Reply, Response};
+use tracing::info;
 
 use super::page::Page;
-use crate::call::{Answer, Call, answer_later, success_json, success_json_with};
+use crate::call::{Answer, Call, answer_later, body, success_json, success_json_with};
+use crate::desk::Desk;
 use crate::metrics::Metric;
 use crate::operation::topic::{self, AttributeChange};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
+use crate::table::named::Changed;
 use crate::table::topic::{MAX_QUEUES, TopicTable};
 use crate::{TopicRules, topic_attribute};
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let begun = Instant::now();
-    let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
-    let changed = wanted.and_then(|header| {
+    let changed = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from).and_then(|header| {
         topic::check_own(&desk.ground, header.topic)?;
-        let wanted = wanted_topic(&header)?;
         let rules = desk.ground.config().topics;
-        topic::put(&desk.ground, wanted, &attribute_changes(header.attributes.unwrap_or_default(), rules)?)
+        let changes = attribute_changes(header.attributes.unwrap_or_default(), rules)?;
+        topic::put_all(&desk.ground, vec![(wanted_topic(&header)?, changes)])
     });
+    answer_change(desk, begun, changed, reply);
+}
+
+/// UPDATE_AND_CREATE_TOPIC_LIST: all or none.
+pub(super) fn put_list(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    let begun = Instant::now();
+    let changed = body::<CreateTopicListRequestBody>(request).and_then(|list| {
+        let rules = desk.ground.config().topics;
+        let attributes: Vec<_> =
+            list.topic_config_list.iter().map(|topic| topic.attributes.clone()).collect();
+        let changes = attributes.iter().map(|attributes| listed_changes(attributes, rules));
+        let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
+        let whole = |mut topic: TopicConfig| {
+            topic.attributes.clear();
+            topic
+        };
+        let wanted = list.topic_config_list.into_iter().map(whole).zip(changes);
+        topic::put_all(&desk.ground, wanted.collect())
+    });
+    answer_change(desk, begun, changed, reply);
+}
+
+/// Answers once a change of topics is stored, and name servers know it.
+fn answer_change(
+    desk: &Arc<Desk>,
+    begun: Instant,
+    changed: Result<Changed<TopicConfig>, Refusal>,
+    reply: Reply,
+) {
     let changed = match changed {
         Ok(changed) => changed,
         Err(refusal) => {
@@ -57,7 +90,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
                     // A route query right after the answer finds the topic.
                     condition.announced = owner.intake.announce(&change);
                 }
-                if let Err(refusal) = owner.tables_at_slaves.have_change().await {
+                if let Err(refusal) = owner.acks.tables_at_slaves().have_change().await {
                     return reply.send(refusal.response());
                 }
                 acknowledge(&owner.acks, condition, reply, Response::success());
@@ -68,19 +101,10 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
 
 /// Topic of the request, without attributes.
 fn wanted_topic(header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
-    let perm = Permission(header.perm);
-    if !perm.is_valid() {
-        let value = header.perm.to_string();
-        return Err(Refusal::Value {
-            field: "perm",
-            wanted: "a sum of 1 inherit, 2 write, 4 read, 8 priority",
-            value,
-        });
-    }
     Ok(TopicConfig {
         attributes: BTreeMap::new(),
         order: header.order.unwrap_or(false),
-        perm,
+        perm: Permission(header.perm),
         read_queues: queues("readQueueNums", header.read_queue_nums)?,
         filter_type: match header.topic_filter_type {
             "MULTI_TAG" => TopicFilterType::MultiTag,
@@ -112,32 +136,75 @@ fn attribute_changes(text: &str, rules: TopicRules) -> Result<Vec<AttributeChang
             return Ok((name, None));
         }
         let (name, value) = part.strip_prefix('+').and_then(|pair| pair.split_once('=')).unwrap_or_default();
-        match topic_attribute::check(name, value, rules) {
-            Ok(()) => Ok((name, Some(value))),
-            Err(why) => Err(Refusal::Attribute { attribute: part.to_owned(), why }),
-        }
+        checked(name, value, part, rules)
     };
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(change).collect()
 }
 
-/// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
+/// Reads the attributes of a topic of a list: `+name` or `name` sets one, `-name` removes it.
+fn listed_changes(
+    attributes: &BTreeMap<String, String>,
+    rules: TopicRules,
+) -> Result<Vec<AttributeChange<'_>>, Refusal> {
+    check_range("the number of attributes", 0..=MAX_ATTRIBUTE_CHANGES, attributes.len())?;
+    let change = attributes.iter().map(|(name, value)| match name.strip_prefix('-') {
+        Some(name) => Ok((name, None)),
+        None => checked(name.strip_prefix('+').unwrap_or(name), value, name, rules),
+    });
+    change.collect()
+}
+
+/// Checks an attribute, which the request wrote as `written`.
+fn checked<'a>(
+    name: &'a str,
+    value: &'a str,
+    written: &str,
+    rules: TopicRules,
+) -> Result<AttributeChange<'a>, Refusal> {
+    match topic_attribute::check(name, value, rules) {
+        Ok(()) => Ok((name, Some(value))),
+        Err(why) => Err(Refusal::Attribute { attribute: written.to_owned(), why }),
+    }
+}
+
+/// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it. At a slave see [`left_to_master`].
 pub(super) fn delete(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     let topic = DeleteTopicRequestHeader::read(&request.ext).map_err(Refusal::from).and_then(|header| {
         topic::check_own(&desk.ground, header.topic)?;
         Ok(header.topic.to_owned())
     });
     match topic {
+        Ok(topic) if !desk.ground.role().is_master() => reply.send(left_to_master("topic", &topic)),
         Ok(topic) => {
             let owner = desk.clone();
             answer_later(desk.ground.tasks(), reply, async move {
                 topic::delete(&owner.ground, &owner.members, &topic).await?;
                 super::held::resume_all(&owner, |held| held.of_topic(&topic)).await;
-                owner.tables_at_slaves.have_change().await?;
+                owner.acks.tables_at_slaves().have_change().await?;
                 Ok(Response::success())
             });
         }
         Err(refusal) => reply.send(refusal.response()),
     }
+}
+
+/// CLEAN_UNUSED_TOPIC.
+pub(super) fn clean_unused(Call { desk, .. }: Call<'_>, reply: Reply) {
+    let owner = desk.clone();
+    answer_later(desk.ground.tasks(), reply, async move {
+        topic::clean_unused(&owner.ground, &owner.members).await?;
+        Ok(Response::success())
+    });
+}
+
+/// Answer of a slave to a deletion. Tools ask all brokers of a cluster, the master first, and stop at an error. The slave changes nothing by
+/// itself: its copy of the master's tables loses the entry with the next synchronisation.
+pub(super) fn left_to_master(kind: &str, name: &str) -> Response {
+    info!(kind, name, "deletion left to the master, whose tables this slave copies");
+    let mut response = Response::success();
+    response.command.remark =
+        Some(format!("{kind} {name} ends on this slave when its master has deleted it"));
+    response
 }
 
 /// GET_ALL_TOPIC_CONFIG.
@@ -177,8 +244,7 @@ pub(super) fn stats(Call { desk, connection, request }: Call<'_>) -> Answer {
         let (min_offset, max_offset) = (bounds.min.to_wire(), bounds.max.to_wire());
         offset_table.insert(queue, TopicOffset { last_update_at_ms, max_offset, min_offset });
     }
-    let topic_put_tps =
-        desk.ground.metrics().minute().put_rate(Instant::now(), &name, desk.ground.messages_of(&topic));
+    let topic_put_tps = desk.ground.metrics().put_rate(Instant::now(), &name);
     Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps }))
 }
 

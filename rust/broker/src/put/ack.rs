@@ -10,7 +10,9 @@ use rocketpy_remoting::{Reply, Response};
 use crate::ground::Ground;
 use crate::ha::Slaves;
 use crate::held_send::{Held, HeldSends};
+use crate::metrics::TimedSend;
 use crate::registration::{Announced, Registrar};
+use crate::tables_at_slaves::TablesAtSlaves;
 
 /// Conditions for sending an answer: every mark that is set must be reached. Without marks it is sent at once.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(crate) struct AckCondition {
     pub(crate) replicated: Option<PhysicalOffset>,
     /// The name servers know the topic that the request made or changed.
     pub(crate) announced: Option<Announced>,
+    /// How to take the time of the request, of some sends.
+    pub(crate) timed: Option<TimedSend>,
 }
 
 /// Answers of puts: each is sent once its condition is met.
@@ -33,6 +37,8 @@ pub(crate) struct Acks {
     held: Arc<HeldSends>,
     /// Sends that wait for slaves.
     held_for_slaves: Arc<HeldSends>,
+    /// Changes of tables that slaves are to have before they are answered.
+    tables_at_slaves: TablesAtSlaves,
 }
 
 impl Acks {
@@ -43,7 +49,12 @@ impl Acks {
         registrar: Option<Arc<Registrar>>,
         [held, held_for_slaves]: [Arc<HeldSends>; 2],
     ) -> Self {
-        Self { ground, registrar, slaves, held, held_for_slaves }
+        let tables_at_slaves = TablesAtSlaves::new(ground.clone(), slaves.clone());
+        Self { ground, registrar, slaves, held, held_for_slaves, tables_at_slaves }
+    }
+
+    pub(crate) fn tables_at_slaves(&self) -> &TablesAtSlaves {
+        &self.tables_at_slaves
     }
 
     /// The flush has reached an offset.
@@ -88,7 +99,7 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
         });
     }
     let config = acks.ground.config();
-    let mut held = Held { reply, response, slaves_within: None };
+    let mut held = Held { reply, response, slaves_within: None, timed: condition.timed };
     if let Some(end) = condition.replicated {
         match acks.slaves.are_there_for(end) {
             Ok(()) => held.slaves_within = Some(config.replication.slave_timeout),
@@ -108,7 +119,7 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
         (None, Some((end, within))) => acks.held_for_slaves.hold_for_slaves(end, within, held),
         (None, None) => {
             failpoint::reach(Point::BeforeAcknowledge);
-            held.reply.send(held.response);
+            held.answer();
         }
     }
 }
@@ -164,6 +175,7 @@ mod tests {
                 flushed: Some(self.0.ground.store().max_physical_offset()),
                 replicated: None,
                 announced: self.0.intake.announce(&change),
+                timed: None,
             };
             acknowledge(&self.0.acks, condition, reply, Response::success());
         }

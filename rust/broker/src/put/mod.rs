@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, Acks, acknowledge};
-pub(crate) use counted::count_dead_letter;
+pub(crate) use counted::{count_dead_letter, count_sent_back};
 use destination::{Destination, Wait, due_later};
 pub(crate) use due::{
     DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, due_record, is_of_place,
@@ -261,9 +261,10 @@ fn append<'a>(
         "a record that is stored has a length: {}",
         appended.end
     );
-    if origin == Origin::Client {
-        counted::count(intake, message, &destination, parsed, (1, appended.size_bytes));
-    }
+    let timed = match origin {
+        Origin::Client => counted::count(intake, message, &destination, parsed, (1, appended.size_bytes)),
+        Origin::Broker => None,
+    };
     let due_at_ms = match destination.wait {
         Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
         _ => None,
@@ -281,7 +282,7 @@ fn append<'a>(
         size_bytes: appended.size_bytes,
         unique_key: parsed.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
         due_at_ms,
-        ack: condition(intake, &destination.topic, parsed, appended.end),
+        ack: AckCondition { timed, ..condition(intake, &destination.topic, parsed, appended.end) },
     })
 }
 
@@ -347,9 +348,12 @@ fn append_batch<'a>(
         "a batch that is stored has a record before {end}"
     );
     assert_eq!(places.len(), messages, "each message of a batch has its record");
-    if origin == Origin::Client {
-        counted::count(intake, message, &destination, parsed, (messages, appended.size_bytes));
-    }
+    let timed = match origin {
+        Origin::Client => {
+            counted::count(intake, message, &destination, parsed, (messages, appended.size_bytes))
+        }
+        Origin::Broker => None,
+    };
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.first_queue_offset,
@@ -357,7 +361,7 @@ fn append_batch<'a>(
         size_bytes: appended.size_bytes,
         unique_key: parsed.unique_key.map(Cow::Borrowed),
         due_at_ms: None,
-        ack: condition(intake, &destination.topic, parsed, appended.end),
+        ack: AckCondition { timed, ..condition(intake, &destination.topic, parsed, appended.end) },
     })
 }
 
@@ -438,7 +442,7 @@ fn condition(
     AckCondition {
         flushed: waits_for_flush(intake, topic, parsed).then_some(end),
         replicated: waits_for_slaves.then_some(end),
-        announced: None,
+        ..AckCondition::default()
     }
 }
 

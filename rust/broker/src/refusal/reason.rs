@@ -4,6 +4,7 @@ use rocketpy_protocol::code::response;
 use rocketpy_store::AppendError;
 
 use super::Refusal;
+use crate::quota::{Direction, OverQuota, Scope};
 
 impl Refusal {
     /// The reason as the metrics count it: what an operator can do something about has a word of its own, all else the name of its code.
@@ -14,10 +15,23 @@ impl Refusal {
             Self::Memory(_) => "PEER_MEMORY",
             Self::TooManyHeld { .. } | Self::HeldBytes { .. } => "HELD_PULLS",
             Self::DiskReads { .. } => "DISK_READS",
+            Self::ReadsCold { .. } => "COLD_READS",
             Self::BrokerNotWritable { .. } | Self::BrokerNotReadable { .. } => "BROKER_PERMISSION",
             Self::Slave { .. } => "SLAVE",
+            Self::OverQuota(over) => of_quota(over),
             _ => response::name_of(self.code()).unwrap_or("UNKNOWN"),
         }
+    }
+}
+
+fn of_quota(over: &OverQuota) -> &'static str {
+    match (over.direction, over.scope) {
+        (Direction::Send, Scope::Topic) => "SEND_QUOTA_OF_TOPIC",
+        (Direction::Send, Scope::Group) => "SEND_QUOTA_OF_GROUP",
+        (Direction::Send, Scope::Address) => "SEND_QUOTA_OF_ADDRESS",
+        (Direction::Pull, Scope::Topic) => "PULL_QUOTA_OF_TOPIC",
+        (Direction::Pull, Scope::Group) => "PULL_QUOTA_OF_GROUP",
+        (Direction::Pull, Scope::Address) => "PULL_QUOTA_OF_ADDRESS",
     }
 }
 

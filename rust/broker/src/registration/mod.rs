@@ -192,7 +192,7 @@ mod tests {
     use crate::put::{Origin, put};
     use crate::service::Services;
     use crate::testing::{TestBroker, add_topic, message};
-    use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
+    use crate::{BrokerConfig, ConfigChange, ConfigText, Endpoint, SettingError};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -261,7 +261,7 @@ mod tests {
         registrar.services(&broker.ground).for_each(|service| services.start(service));
         assert!(registrar.registered(PATIENCE).await);
         let version = broker.ground.topics().version();
-        broker.ground.change_config("").unwrap();
+        broker.ground.change_config(&ConfigChange::default()).unwrap();
         broker.intake.register_again();
         let lowered = async { drop(perms.subscribe().wait_for(|perms| perms.last() == Some(&4)).await) };
         tokio::time::timeout(PATIENCE, lowered).await.unwrap();
@@ -285,7 +285,11 @@ mod tests {
             Vec::new()
         }
 
-        fn changed(&self, config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+        fn changed(
+            &self,
+            config: &BrokerConfig,
+            _change: &ConfigChange,
+        ) -> Result<BrokerConfig, SettingError> {
             Ok(BrokerConfig { broker_permission: 4, ..config.clone() })
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use super::{Pace, Service, Work};
+use super::{MESSAGES_PACE, Pace, Service, Work};
 use crate::blocking::on_disk;
 use crate::desk::Desk;
 use crate::ground::Ground;
@@ -75,6 +75,36 @@ impl Service for HeldSendWatch {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async { self.0.give_up_expired(Instant::now()) })
+    }
+}
+
+/// Serves requests that waited for their quotas, and rejects those that waited too long.
+pub(crate) struct QuotaWatch(Arc<Desk>);
+
+impl QuotaWatch {
+    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+        Self(desk)
+    }
+}
+
+impl Service for QuotaWatch {
+    fn name(&self) -> &str {
+        "quotas"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            let ground = &self.0.ground;
+            ground.quotas().due(|| ground.store().monotonic()).await;
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        Box::pin(async {
+            process::release_by_quotas(&self.0);
+            // All that pass within this time share a round.
+            tokio::time::sleep(MESSAGES_PACE).await;
+        })
     }
 }
 

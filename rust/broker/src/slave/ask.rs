@@ -9,8 +9,8 @@ use std::time::Duration;
 use rocketpy_env::{EnvError, random_u64};
 use rocketpy_model::{DataVersion, GroupConfig, PhysicalOffset, TopicConfig};
 use rocketpy_protocol::body::{
-    ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, KvTable, SubscriptionGroupWrapper,
-    TopicConfigFile,
+    ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, KvTable, QuotaList,
+    SubscriptionGroupWrapper, TopicConfigFile,
 };
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::disk::TimerCheckpoint;
@@ -179,6 +179,14 @@ impl Master<'_> {
         let total =
             |answer: &Command| GetAllSubscriptionGroupResponseHeader::read(&answer.ext).ok()?.total_group_num;
         self.pages(known, limit, request, total).await
+    }
+
+    /// The quotas; `None` from a master that has none, such as Apache's.
+    pub(super) async fn quotas(&self) -> Result<Option<QuotaList>, NotTaken> {
+        match self.ask(request::GET_QUOTAS).await {
+            Err(NotTaken::Code { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }) => Ok(None),
+            answer => decoded(&answer?).map(Some),
+        }
     }
 
     pub(super) async fn consumer_offsets(&self) -> Result<ConsumerOffsetSerializeWrapper, NotTaken> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use crate::blocking::{aside, on_disk};
 use crate::delay::Delays;
 use crate::ground::Ground;
 use crate::members::Members;
+use crate::operation::topic;
 use crate::parts::Parts;
 use crate::refusal::Refusal;
 use crate::role::OwnLog;
@@ -25,6 +27,8 @@ use crate::table::topic::Adopted;
 use crate::timer::Timers;
 use crate::transaction::Transactions;
 
+/// Name of the quotas among the parts.
+const QUOTAS: &str = "quotas";
 /// Between two looks whether the own log has reached the end that the master's had.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -43,13 +47,15 @@ pub(crate) struct MasterMetadata {
     pending: Mutex<Pending>,
     /// One round at a time.
     rounds: tokio::sync::Mutex<()>,
+    /// Whether there may be queues of topics that the master has deleted.
+    has_deleted: AtomicBool,
     /// What is not taken over at the moment, by its name: the log says the same once.
     reasons: Mutex<BTreeMap<&'static str, String>>,
     #[cfg(test)]
     pub(super) warnings: std::sync::atomic::AtomicUsize,
 }
 
-/// What a round took over.
+/// Outcome of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
     All,
@@ -78,6 +84,7 @@ impl MasterMetadata {
             pace,
             pending: Mutex::default(),
             rounds: tokio::sync::Mutex::default(),
+            has_deleted: AtomicBool::new(true), // the start does not know
             reasons: Mutex::default(),
             #[cfg(test)]
             warnings: std::sync::atomic::AtomicUsize::default(),
@@ -141,7 +148,8 @@ impl MasterMetadata {
                     self.note("progress", &address, applied);
                 }
             }
-            match self.reasons.lock().len() {
+            // Quotas lose nothing.
+            match self.reasons.lock().keys().filter(|part| **part != QUOTAS).count() {
                 0 => Finished::All,
                 1 if has_strange_offsets => Finished::WithoutStrangeOffsets,
                 _ => Finished::Not,
@@ -159,8 +167,14 @@ impl MasterMetadata {
         if let Some(token) = &self.token {
             master.check_proof(&**token).await?;
         }
-        self.check("topics", address, self.take_topics(&master).await)?;
+        let before = self.ground.store().dispatched_offset();
+        let topics = match self.take_topics(&master).await {
+            Ok(()) => self.clean_deleted(before).await,
+            failed => failed,
+        };
+        self.check("topics", address, topics)?;
         self.check("groups", address, self.take_groups(&master).await)?;
+        self.check(QUOTAS, address, self.take_quotas(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
         let progress =
             self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
@@ -195,7 +209,7 @@ impl MasterMetadata {
         warn!(master, part, reason, "metadata of the master not copied, retrying");
         reasons.insert(part, reason);
         #[cfg(test)]
-        self.warnings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.warnings.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -211,6 +225,7 @@ impl MasterMetadata {
         let Adopted { removed, written } =
             ground.topics().adopt(table.data_version, table.topic_config_table)?;
         on_disk(written).await?;
+        self.has_deleted.store(true, Ordering::Relaxed);
         let owner = ground.clone();
         aside(move || owner.set_topic_retention()).await.map_err(Refusal::from)?;
         for topic in &removed {
@@ -218,6 +233,14 @@ impl MasterMetadata {
             on_disk(self.members.offsets().remove_topic(topic)?).await?;
         }
         info!(topics, removed = removed.len(), "topics of the master copied");
+        Ok(())
+    }
+
+    async fn clean_deleted(&self, before: PhysicalOffset) -> Result<(), NotTaken> {
+        if self.has_deleted.load(Ordering::Relaxed) && !self.ground.role().is_master() {
+            let are_gone = topic::clean_deleted(&self.ground, before).await?;
+            self.has_deleted.store(!are_gone, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -229,6 +252,18 @@ impl MasterMetadata {
         let Adopted { removed, written } = ground.groups().adopt(table)?;
         on_disk(written).await?;
         info!(groups, removed = removed.len(), "consumer groups of the master copied");
+        Ok(())
+    }
+
+    async fn take_quotas(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+        let (ground, quotas) = (&self.ground, self.ground.quotas());
+        let Some(list) = master.quotas().await? else { return Ok(()) };
+        if ground.role().is_master() || list.data_version == quotas.version() {
+            return Ok(());
+        }
+        on_disk(quotas.adopt(list)?).await?;
+        quotas.apply(ground.store().monotonic());
+        info!("quotas of the master copied");
         Ok(())
     }
 

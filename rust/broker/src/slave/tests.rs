@@ -86,6 +86,7 @@ impl Handler for Master {
                 Some(timers) => Response::success().with_body(timers.encode().to_vec().into()),
                 None => Response::not_supported(code),
             },
+            (request::GET_QUOTAS, None) => Response::not_supported(code),
             (_, Some(body)) => ok(body),
             (_, None) => Response::status(response::SYSTEM_ERROR, "not told"),
         });

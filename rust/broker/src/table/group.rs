@@ -160,8 +160,15 @@ impl GroupTable {
     }
 
     /// Creates or replaces the group. Others see it once it is on disk.
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn put(&self, group: GroupConfig) -> Result<Changed<GroupConfig>, Refusal> {
         self.table.put(group)
+    }
+
+    /// Creates or replaces groups, each named once: all or none. Others see them once they are on disk.
+    pub(crate) fn put_all(&self, groups: Vec<GroupConfig>) -> Result<Changed<GroupConfig>, Refusal> {
+        let whole = |group: GroupConfig| (group.name.clone(), |_: Option<&GroupConfig>| Ok(group));
+        self.table.update_all(groups.into_iter().map(whole).collect())
     }
 
     /// Makes the table its master's, with the master's version, unless it has that version. System groups that the master does not have

@@ -60,6 +60,13 @@ pub(crate) struct Changed<V> {
     pub(crate) written: Option<Written>,
 }
 
+impl<V> Changed<V> {
+    /// Result of a change that has been made already.
+    pub(crate) const fn nothing() -> Self {
+        Self { values: Vec::new(), replaced: Vec::new(), written: None }
+    }
+}
+
 struct File<V> {
     /// What is on disk.
     seen: RwLock<Entries<V>>,
@@ -235,14 +242,30 @@ impl<V: Named> NamedTable<V> {
         name: &str,
         make: impl FnOnce(Option<&V>) -> Result<V, Refusal>,
     ) -> Result<Changed<V>, Refusal> {
+        self.update_all(vec![(name, make)])
+    }
+
+    /// [`Self::update`] of several names, each named once: all or none.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub(crate) fn update_all<N: AsRef<str>>(
+        &self,
+        items: Vec<(N, impl FnOnce(Option<&V>) -> Result<V, Refusal>)>,
+    ) -> Result<Changed<V>, Refusal> {
         self.change_each(
-            vec![(name, make)],
-            |item| item.0,
+            items,
+            |item| item.0.as_ref(),
             |known, (_, make)| {
                 let value = make(known)?;
                 Ok(known.is_none_or(|known| *known != value).then_some(value))
             },
         )
+    }
+
+    /// Whether there is a value of this name, written or about to be.
+    pub(crate) fn is_known(&self, name: &str) -> bool {
+        self.table.with(|state| state.newest(&self.seen().read(), name).is_some())
     }
 
     /// Changes the value of each item's name: `change` is given the newest one, and returns the next one unless it stays.

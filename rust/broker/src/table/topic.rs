@@ -194,6 +194,16 @@ impl TopicTable {
         self.table.update(name, make)
     }
 
+    /// [`Self::update`] of several topics, each named once: all or none.
+    pub(crate) fn update_all(
+        &self,
+        items: Vec<(String, impl FnOnce(Option<&TopicConfig>) -> Result<TopicConfig, Refusal>)>,
+    ) -> Result<Changed<TopicConfig>, Refusal> {
+        let leaving = self.leaving.lock();
+        items.iter().try_for_each(|(name, _)| check_stays(&leaving, name))?;
+        self.table.update_all(items)
+    }
+
     /// Makes new topics as the configuration says now.
     pub(crate) fn set_template(&self, config: &BrokerConfig) -> Result<Changed<TopicConfig>, Refusal> {
         self.update(system::TEMPLATE_TOPIC, |_| Ok(template(config)))
@@ -243,6 +253,13 @@ impl TopicTable {
         check_stays(&leaving, name)?;
         leaving.insert(name.to_owned());
         Ok(Leaving { names: self.leaving.clone(), name: name.to_owned() })
+    }
+
+    /// [`Self::leave`] of a topic that is not in the table; `None` where it is, or is being removed.
+    pub(crate) fn leave_unknown(&self, name: &str) -> Option<Leaving> {
+        let mut leaving = self.leaving.lock();
+        let is_free = !self.table.is_known(name) && leaving.insert(name.to_owned());
+        is_free.then(|| Leaving { names: self.leaving.clone(), name: name.to_owned() })
     }
 
     /// Removes the topic; `None` when there is none.

@@ -119,6 +119,7 @@ fn enroll_one<D: Disk>(
     timers.counts.add(&unit);
     if timer.recalls.is_none() {
         timers.count_for(Metric::TimerEnqueued, timer.topic);
+        timers.count(Metric::TimersEnqueued, 1);
     }
     if timer.recalls.is_some() {
         state.pending.recall_is_in_wheel(unit.slot_ms.max(timer.slot_ms));

@@ -272,6 +272,12 @@ impl<D: Disk> Transactions<D> {
         (first < end).then_some(first)
     }
 
+    /// Half messages that wait for their end.
+    pub(crate) fn waiting(&self) -> u64 {
+        let (next, end) = self.open_range();
+        (end - next.min(end)).saturating_sub(self.state.lock().over.count_from(next.get()))
+    }
+
     fn open_range(&self) -> (QueueOffset, QueueOffset) {
         let bounds = self.store().queue_bounds(system::HALF_TOPIC, QUEUE);
         (self.state.lock().next.max(bounds.min), bounds.max)

@@ -19,7 +19,7 @@ use crate::operation::end_transaction::{EndTransaction, Ending, end_half, half_o
 use crate::put::{Delay, NewMessage, NotPut, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::testing::{MOST_OF_A_MINUTE, TestBroker, add_topic, message, until, with_small_files};
-use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
+use crate::{BrokerConfig, ConfigChange, ConfigText, Endpoint, SettingError};
 
 const COMMIT: bool = true;
 const ROLLBACK: bool = false;
@@ -537,7 +537,7 @@ async fn a_limit_that_was_lowered_since_keeps_no_message_from_its_commit() {
     let broker = TestBroker::open(|config| config.text = Arc::new(ADay));
     add_topic(&broker, TopicConfig::new("orders", 2)).await;
     let half = prepare(&broker, "TIMER_DELAY_SEC\u{1}90000\u{2}").await;
-    broker.ground.change_config("").unwrap();
+    broker.ground.change_config(&ConfigChange::default()).unwrap();
     let timed = put(&broker.intake, Origin::Client, &message("orders", "TIMER_DELAY_SEC\u{1}90000\u{2}"));
     assert!(timed.is_err(), "the limit holds for what is new");
     end(&broker, half, COMMIT).await.unwrap();
@@ -550,7 +550,7 @@ async fn a_limit_that_was_lowered_since_keeps_no_transaction_from_its_end() {
     add_topic(&broker, TopicConfig::new("orders", 2)).await;
     let immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}90000\u{2}";
     let half = prepare(&broker, immune).await;
-    broker.ground.change_config("").unwrap();
+    broker.ground.change_config(&ConfigChange::default()).unwrap();
     let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{immune}");
     let later = NewMessage { sys_flag: 0x4, ..message("orders", &properties) };
     let refused = put(&broker.intake, Origin::Client, &later).unwrap_err();
@@ -581,7 +581,7 @@ impl ConfigText for ADay {
         Vec::new()
     }
 
-    fn changed(&self, config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+    fn changed(&self, config: &BrokerConfig, _change: &ConfigChange) -> Result<BrokerConfig, SettingError> {
         Ok(BrokerConfig { max_timer_delay: Duration::from_secs(86_400), ..config.clone() })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Name servers are not part of these tests; the server's tests have both.
 
+mod administration;
 mod confirmed_reads;
 mod created_again;
 mod delays;
@@ -13,6 +14,7 @@ mod offsets;
 mod peers;
 mod pulls;
 mod queries;
+mod quotas;
 mod refused_sends;
 mod replication;
 mod replies;
@@ -23,6 +25,7 @@ mod send_backs;
 mod sends;
 mod slaves;
 mod state;
+mod statistics;
 mod support;
 mod sync_flush;
 mod system_offsets;

@@ -127,7 +127,7 @@ async fn too_many_topics_are_refused() {
 async fn unknown_and_missing_request_codes_are_named() {
     let fixture = Fixture::start().await;
     for (code, named) in [
-        (request::QUERY_CONSUME_QUEUE, "QUERY_CONSUME_QUEUE"),
+        (request::UPDATE_AND_CREATE_STATIC_TOPIC, "UPDATE_AND_CREATE_STATIC_TOPIC"),
         (request::POP_MESSAGE, "POP_MESSAGE"),
         (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
         (200_050, "200050"),

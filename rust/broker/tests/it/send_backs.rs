@@ -52,7 +52,7 @@ async fn a_message_is_retried_and_then_dead_and_keeps_its_origin() {
     assert_eq!(answer.code, 0, "{:?}", answer.remark);
     let pulled = first_of(&fixture, &system::dlq_topic(GROUP)).await;
     let dead = pulled.records()[0];
-    assert_eq!((dead.body, dead.reconsume_times, dead.property("DELAY")), (failed.body, 2, None));
+    assert_eq!((dead.body, dead.reconsume_times, dead.property("DELAY")), (failed.body, 2, Some("0")));
     let origin = [("RETRY_TOPIC", "orders"), ("DLQ_ORIGIN_TOPIC", "orders")];
     for (name, value) in origin.into_iter().chain([("DLQ_REASON", "RETRIES_EXHAUSTED")]) {
         assert_eq!(dead.property(name), Some(value), "{name}");

@@ -320,3 +320,27 @@ async fn a_slave_forgets_offsets_of_a_topic_that_its_master_created_again_and_mo
     let moved = slave.pull(pull).await;
     assert_eq!((moved.code, moved.next), (21, 0), "{}", moved.remark);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_accepts_what_changes_nothing_and_leaves_deletions_to_its_master() {
+    let master = master_with_progress().await;
+    let slave = start_slave(tempfile::tempdir().unwrap(), |_| {}).await;
+    follow(&slave, &master).await;
+    let before = tables(&slave).await;
+    assert_eq!(slave.call(create_topic("orders", 2, 6)).await.code, response::SUCCESS);
+    let known = GroupConfig { retry_max_times: 5, ..GroupConfig::new("readers") };
+    assert_eq!(crate::groups::put(&slave, &known).await.code, response::SUCCESS);
+    for answer in
+        [crate::topics::delete(&slave, "orders").await, crate::groups::delete(&slave, "readers").await]
+    {
+        assert_eq!(answer.code, response::SUCCESS);
+        assert!(answer.remark.unwrap().contains("when its master has deleted it"));
+    }
+    assert_eq!(slave.call(Command::bare_request(request::CLEAN_UNUSED_TOPIC)).await.code, response::SUCCESS);
+    assert_eq!(tables(&slave).await, before);
+    assert_eq!(crate::topics::delete(&master, "orders").await.code, response::SUCCESS);
+    ask(&slave).await;
+    assert!(crate::topics::get(&slave, "orders").await.is_err());
+    slave.broker.shutdown().await;
+    master.broker.shutdown().await;
+}

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use rocketpy_broker::{BrokerConfig, ConfigText, Endpoint, SettingError};
+use rocketpy_broker::{BrokerConfig, ConfigChange, ConfigText, Endpoint, SettingError};
 use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::{Command, json};
 
-use crate::support::{Fixture, Pull, Send};
+use crate::support::{Fixture, Pull, Send, wait_until};
 
 async fn runtime(fixture: &Fixture) -> KvTable {
     let answer = fixture.call(Command::bare_request(request::GET_BROKER_RUNTIME_INFO)).await;
@@ -14,6 +14,96 @@ async fn runtime(fixture: &Fixture) -> KvTable {
 
 pub(crate) async fn runtime_value(fixture: &Fixture, key: &str) -> String {
     runtime(fixture).await.table.remove(key).unwrap()
+}
+
+/// Keys of Apache's 5.5.0, but for those of single disks and delay levels.
+const APACHE_KEYS: &[&str] = &[
+    "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
+    "ackThreadPoolQueueCapacity",
+    "ackThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueSize",
+    "bootTimestamp",
+    "brokerActive",
+    "brokerVersionDesc",
+    "commitLogDirCapacity",
+    "commitLogDiskRatio",
+    "commitLogMaxOffset",
+    "commitLogMinOffset",
+    "consumeQueueDiskRatio",
+    "dispatchBehindBytes",
+    "dispatchMaxBuffer",
+    "earliestMessageTimeStamp",
+    "getFoundTps",
+    "getMessageEntireTimeMax",
+    "getMissTps",
+    "getTotalTps",
+    "getTransferredTps",
+    "litePullThreadPoolQueueCapacity",
+    "litePullThreadPoolQueueHeadWaitTimeMills",
+    "litePullThreadPoolQueueSize",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgPutTotalYesterdayMorning",
+    "pageCacheLockTimeMills",
+    "pullThreadPoolQueueCapacity",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "putLatency99",
+    "putLatency999",
+    "putMessageAverageSize",
+    "putMessageDistributeTime",
+    "putMessageEntireTimeMax",
+    "putMessageFailedTimes",
+    "putMessageSizeTotal",
+    "putMessageTimesTotal",
+    "putTps",
+    "queryThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize",
+    "remainHowManyDataToCommit",
+    "remainHowManyDataToFlush",
+    "remainTransientStoreBufferNumbs",
+    "runtime",
+    "sendThreadPoolQueueCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "sendThreadPoolQueueSize",
+    "startAcceptSendRequestTimeStamp",
+    "timerCongestNum",
+    "timerDequeueTps",
+    "timerEnqueueTps",
+    "timerOffsetBehind",
+    "timerReadBehind",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_wait_are_counted_by_their_kind() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    for properties in [
+        "DELAY\u{1}18\u{2}",
+        "DELAY\u{1}18\u{2}",
+        "TIMER_DELAY_SEC\u{1}7000\u{2}",
+        "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}payers\u{2}",
+    ] {
+        let answer = fixture.send(Send { properties, ..Send::new("orders", "x") }).await;
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    }
+    wait_until("all of them wait", async || {
+        let table = runtime(&fixture).await.table;
+        [
+            ("scheduleMessageOffset_18", "0,2"),
+            ("delayedWaiting", "2"),
+            ("halfMessagesWaiting", "1"),
+            ("timersWaiting", "1"),
+        ]
+        .iter()
+        .all(|(key, value)| table[*key] == *value)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,6 +131,22 @@ async fn the_runtime_information_has_what_the_tools_read() {
     ] {
         assert!(table[key].parse::<i64>().is_ok(), "{key}");
     }
+    for key in APACHE_KEYS {
+        assert!(table.contains_key(*key), "{key}");
+    }
+    for (key, value) in [
+        ("scheduleMessageOffset_1", "0,0"),
+        ("scheduleMessageOffset_18", "0,0"),
+        ("delayedWaiting", "0"),
+        ("halfMessagesWaiting", "0"),
+        ("timersWaiting", "0"),
+        ("rocketpyVersion", env!("CARGO_PKG_VERSION")),
+    ] {
+        assert_eq!(table[key], value, "{key}");
+    }
+    let spans = table["putMessageDistributeTime"].split(' ').filter_map(|span| span.split_once(':'));
+    assert_eq!(spans.map(|(_, count)| count.parse::<u64>().unwrap()).sum::<u64>(), 1, "one send");
+    assert!(table["putLatency99"].parse::<f64>().is_ok());
     assert_eq!(table["brokerActive"], "true");
     assert_eq!(table["msgPutTotalTodayNow"], "1");
     assert_eq!(table["msgGetTotalTodayNow"], "1");
@@ -65,9 +171,9 @@ impl ConfigText for TwoKeys {
         ]
     }
 
-    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError> {
-        let Some(value) = text.strip_prefix("maxMessageSize=") else {
-            return Err(SettingError::Fixed(text.to_owned()));
+    fn changed(&self, config: &BrokerConfig, change: &ConfigChange) -> Result<BrokerConfig, SettingError> {
+        let Some(value) = change.text.strip_prefix("maxMessageSize=") else {
+            return Err(SettingError::Fixed(change.text.clone()));
         };
         let max_message_size = value.parse().map_err(|_| SettingError::Value(value.to_owned()))?;
         Ok(BrokerConfig { max_message_size, ..config.clone() })

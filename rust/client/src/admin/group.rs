@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::{GroupConfig, MessageQueue, NameError, QueueOffset, name, system};
-use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper, ResetOffsetBody, SubscriptionGroupWrapper};
+use rocketpy_protocol::body::{ResetOffsetBody, SubscriptionGroupWrapper};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
 
-use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
+use super::gather::{Answers, each};
+use super::{Admin, GroupSummary, LagRow, OffsetTarget, requests};
 use crate::api::Api;
 use crate::error::ClientError;
 use crate::{outcome, wire};
@@ -16,23 +17,31 @@ impl Admin {
     /// All groups except those of the system, sorted by name.
     ///
     /// # Errors
-    /// [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// As [`Self::known_groups`]; that of the first broker that does not answer.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
-        let api = self.client.api();
-        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (_, address) in self.masters(None).await? {
-            for group in api.groups_at(&address).await?.into_keys() {
-                if !system::is_system_group(&group) {
-                    let members = api.members_at(&address, &group).await?;
-                    groups.entry(group).or_default().extend(members);
-                }
+        self.known_groups().await?.complete()
+    }
+
+    /// As [`Self::groups`], of the brokers that answer.
+    ///
+    /// # Errors
+    /// [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_groups(&self) -> Result<Answers<GroupSummary>, ClientError> {
+        let places = self.readable().await?;
+        let answers = self
+            .gather(&places, |api, place| async move { api.members_of_all(&place.address).await })
+            .await?;
+        Ok(answers.map(|found| {
+            let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for (group, members) in found.into_iter().flatten() {
+                groups.entry(group).or_default().extend(members);
             }
-        }
-        let summary = |(name, members): (String, BTreeSet<String>)| GroupSummary {
-            name,
-            members: members.into_iter().collect(),
-        };
-        Ok(groups.into_iter().map(summary).collect())
+            let summary = |(name, members): (String, BTreeSet<String>)| GroupSummary {
+                name,
+                members: members.into_iter().collect(),
+            };
+            groups.into_iter().map(summary).collect()
+        }))
     }
 
     /// Creates a group at all brokers, with Apache's defaults. An existing group is not changed.
@@ -44,7 +53,7 @@ impl Admin {
         name::check_group(group).map_err(|error| invalid(group, &error))?;
         let api = self.client.api();
         for (_, address) in self.masters(None).await? {
-            if !api.groups_at(&address).await?.contains_key(group) {
+            if !api.has_group_at(&address, group).await? {
                 let request = wire::put_group(&GroupConfig::new(group));
                 api.call_ok(&address, "group creation", request).await?;
             }
@@ -71,14 +80,26 @@ impl Admin {
     /// Client ids of the live members, sorted. Empty for a group that has none or does not exist.
     ///
     /// # Errors
-    /// [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// As [`Self::known_member_ids`]; that of the first broker that does not answer.
     pub async fn group_members(&self, group: &str) -> Result<Vec<String>, ClientError> {
+        self.known_member_ids(group).await?.complete()
+    }
+
+    /// As [`Self::group_members`], of the brokers that answer.
+    ///
+    /// # Errors
+    /// [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_member_ids(&self, group: &str) -> Result<Answers<String>, ClientError> {
         check_group(group)?;
-        let mut members = BTreeSet::new();
-        for (_, address) in self.masters(None).await? {
-            members.extend(self.client.api().members_at(&address, group).await?);
-        }
-        Ok(members.into_iter().collect())
+        let places = self.readable().await?;
+        let answers = self.gather(&places, |api, place| {
+            let group = group.to_owned();
+            async move { api.members_at(&place.address, &group).await }
+        });
+        Ok(answers.await?.map(|found| {
+            let members: BTreeSet<String> = found.into_iter().flatten().collect();
+            members.into_iter().collect()
+        }))
     }
 
     async fn refuse_if_active(&self, group: &str) -> Result<(), ClientError> {
@@ -86,39 +107,6 @@ impl Admin {
             0 => Ok(()),
             members => Err(ClientError::GroupActive { group: group.to_owned(), members }),
         }
-    }
-
-    /// Lag per queue, of one topic or of all topics for which the group has offsets.
-    ///
-    /// # Errors
-    /// [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]; [`ClientError::Refused`] with
-    /// SUBSCRIPTION_GROUP_NOT_EXIST when no broker has the group; those of reaching name server and brokers.
-    pub async fn group_lag(&self, group: &str, topic: Option<&str>) -> Result<GroupLag, ClientError> {
-        const OPERATION: &str = "group progress query";
-        check_group(group)?;
-        self.client.check()?;
-        let api = self.client.api();
-        let addresses: Vec<String> = match topic {
-            Some(topic) => {
-                self.fetch(topic).await?.addresses().map(|(_, address)| address.to_owned()).collect()
-            }
-            None => self.masters(None).await?.into_iter().map(|(_, address)| address).collect(),
-        };
-        let (mut rows, retry) = (Vec::new(), system::retry_topic(group));
-        for address in addresses {
-            let answer = api.call_ok(&address, OPERATION, wire::consume_stats(group, topic)).await?;
-            let stats: ConsumeStats = wire::json(OPERATION, &address, &answer.body)?;
-            let is_live = !api.members_at(&address, group).await?.is_empty();
-            for (queue, offsets) in stats.offset_table {
-                rows.push(api.lag_row(group, queue, offsets, is_live).await?);
-            }
-        }
-        rows.retain(|row| topic.is_some() || *row.queue.topic != *retry || row.max_offset > QueueOffset(0));
-        if rows.is_empty() {
-            self.require_group(OPERATION, group).await?;
-        }
-        rows.sort_by(|a, b| a.queue.cmp(&b.queue));
-        Ok(GroupLag { group: group.to_owned(), rows })
     }
 
     /// Stores new offsets for a group in every queue of a topic, and returns them.
@@ -168,9 +156,11 @@ impl Admin {
 }
 
 impl Admin {
-    /// Stores an offset for a group in one queue.
+    /// Stores an offset for a group in one queue. `beyond` allows one outside of the queue, which the broker may refuse. With
+    /// `is_dry_run` everything is checked, and nothing stored.
     ///
     /// # Errors
+    /// [`ClientError::InvalidGroup`] for a group of the system.
     /// [`ClientError::GroupActive`] while members live, unless `force`: their next commit replaces it.
     /// [`ClientError::OffsetOutOfRange`]; those of reaching the broker. Committing again is safe.
     #[doc(alias = "updateConsumeOffset")]
@@ -180,19 +170,25 @@ impl Admin {
         queue: &MessageQueue,
         offset: QueueOffset,
         force: bool,
+        beyond: bool,
+        is_dry_run: bool,
     ) -> Result<(), ClientError> {
         check_group(group)?;
+        if system::is_system_group(group) {
+            let reason = "its offsets belong to the system".to_owned();
+            return Err(ClientError::InvalidGroup { group: group.to_owned(), reason });
+        }
         self.client.check()?;
         let api = self.client.api();
         let (min, max) = (api.min_offset(queue).await?, api.max_offset(queue).await?);
-        if offset < min || offset > max {
+        if !beyond && (offset < min || offset > max) {
             return Err(ClientError::OffsetOutOfRange { queue: queue.clone(), offset, min, max });
         }
         if !force {
             self.refuse_if_active(group).await?;
         }
         self.require_group("offset commit", group).await?;
-        api.reset_offset(group, queue, offset).await
+        if is_dry_run { Ok(()) } else { api.reset_offset(group, queue, offset).await }
     }
 
     /// Gives a group the stored offsets of another one: of one topic, or of all topics that the other one has offsets for. Returns the
@@ -267,27 +263,32 @@ impl Api {
         body.offset_table.into_iter().map(offset).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A row of a group's progress. Only the stored offset itself tells "nothing is stored" from "stored at 0".
-    async fn lag_row(
+    /// The groups of a broker except those of the system, with the client ids of their live members.
+    pub(super) async fn members_of_all(
         &self,
-        group: &str,
-        queue: MessageQueue,
-        offsets: OffsetWrapper,
-        is_live: bool,
-    ) -> Result<LagRow, ClientError> {
-        let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
-        let committed = match offset(offsets.consumer_offset) {
-            QueueOffset(0) => self.stored_offset(group, &queue).await?,
-            committed => Some(committed),
-        };
-        let pulled = if is_live { offsets.pull_offset } else { offsets.consumer_offset };
-        Ok(LagRow {
-            queue,
-            max_offset: offset(offsets.broker_offset),
-            committed_offset: committed,
-            pulled_offset: offset(pulled),
-            last_consumed_at_ms: Some(offsets.last_at_ms).filter(|at_ms| *at_ms > 0),
+        address: &str,
+    ) -> Result<Vec<(String, Vec<String>)>, ClientError> {
+        let groups = self.groups_at(address).await?.into_keys();
+        each(groups.filter(|group| !system::is_system_group(group)), |group| {
+            let (api, address) = (self.clone(), address.to_owned());
+            async move {
+                let members = api.members_at(&address, &group).await?;
+                Ok((group, members))
+            }
         })
+        .await
+    }
+
+    /// Whether a broker has a group.
+    pub(super) async fn has_group_at(&self, address: &str, group: &str) -> Result<bool, ClientError> {
+        const OPERATION: &str = "group query";
+        let request = requests::group_config(group);
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
+        match answer.code {
+            response::SUBSCRIPTION_GROUP_NOT_EXIST => Ok(false),
+            response::REQUEST_CODE_NOT_SUPPORTED => Ok(self.groups_at(address).await?.contains_key(group)),
+            _ => outcome::success(OPERATION, address, answer).map(|_| true),
+        }
     }
 
     /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.

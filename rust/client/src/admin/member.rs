@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rocketpy_protocol::body::{ClientConnection, ConsumerConnection, ProducerConnection};
 use rocketpy_protocol::code::response;
 
+use super::gather::{Answers, check_complete};
 use super::group::check_group;
 use super::{Admin, Connection, GroupDescription, GroupMember};
 use crate::api::Api;
@@ -17,40 +18,67 @@ impl Admin {
     /// A group with its live members and what each subscribes to.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; [`ClientError::Refused`] with SUBSCRIPTION_GROUP_NOT_EXIST when no broker has
-    /// the group; those of reaching name server and brokers.
+    /// As [`Self::known_members`]; that of the first broker that does not answer.
     #[doc(alias = "examineConsumerConnectionInfo")]
     pub async fn describe_group(&self, group: &str) -> Result<GroupDescription, ClientError> {
+        let members = self.known_members(group).await?.complete()?;
+        Ok(GroupDescription { name: group.to_owned(), members })
+    }
+
+    /// The live members of a group, sorted by client id, as the brokers that answer know them.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; [`ClientError::Refused`] with SUBSCRIPTION_GROUP_NOT_EXIST when no broker has
+    /// the group; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_members(&self, group: &str) -> Result<Answers<GroupMember>, ClientError> {
         check_group(group)?;
-        let api = self.client.api();
-        let mut members = BTreeMap::new();
-        for (_, address) in self.masters(None).await? {
-            for member in api.consumers_at(&address, group).await? {
-                // Every member tells every broker the same.
-                members.entry(member.client_id.clone()).or_insert(member);
-            }
-        }
-        if members.is_empty() {
+        let places = self.readable().await?;
+        let answers = self.gather(&places, |api, place| {
+            let group = group.to_owned();
+            async move { api.consumers_at(&place.address, &group).await }
+        });
+        let answers = answers.await?;
+        if answers.missing.is_empty() && answers.found.iter().all(Vec::is_empty) {
             self.require_group(OPERATION, group).await?;
         }
-        Ok(GroupDescription { name: group.to_owned(), members: members.into_values().collect() })
+        Ok(answers.map(|found| {
+            // Every member tells every broker the same.
+            let mut members = BTreeMap::new();
+            for member in found.into_iter().flatten() {
+                members.entry(member.client_id.clone()).or_insert(member);
+            }
+            members.into_values().collect()
+        }))
     }
 
     /// The live members of a producer group, sorted by client id; none for a group that does not exist: brokers know one as long as it
     /// has members.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// As [`Self::known_producers`]; that of the first broker that does not answer.
     #[doc(alias = "examineProducerConnectionInfo")]
     pub async fn producer_connections(&self, group: &str) -> Result<Vec<Connection>, ClientError> {
+        self.known_producers(group).await?.complete()
+    }
+
+    /// As [`Self::producer_connections`], of the brokers that answer.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_producers(&self, group: &str) -> Result<Answers<Connection>, ClientError> {
         check_group(group)?;
-        let mut members = BTreeMap::new();
-        for (_, address) in self.masters(None).await? {
-            for member in self.client.api().producers_at(&address, group).await? {
+        let places = self.readable().await?;
+        let answers = self.gather(&places, |api, place| {
+            let group = group.to_owned();
+            async move { api.producers_at(&place.address, &group).await }
+        });
+        Ok(answers.await?.map(|found| {
+            let mut members = BTreeMap::new();
+            for member in found.into_iter().flatten() {
                 members.entry(member.client_id.clone()).or_insert(member);
             }
-        }
-        Ok(members.into_values().collect())
+            members.into_values().collect()
+        }))
     }
 
     /// Refuses a group that no broker has.
@@ -62,13 +90,17 @@ impl Admin {
         operation: &'static str,
         group: &str,
     ) -> Result<(), ClientError> {
-        let mut asked = String::new();
-        for (_, address) in self.masters(None).await? {
-            if self.client.api().groups_at(&address).await?.contains_key(group) {
-                return Ok(());
-            }
-            asked = address;
+        let places = self.readable().await?;
+        let answers = self.gather(&places, |api, place| {
+            let group = group.to_owned();
+            async move { api.has_group_at(&place.address, &group).await }
+        });
+        let answers = answers.await?;
+        if answers.found.contains(&true) {
+            return Ok(());
         }
+        check_complete(&answers.missing)?;
+        let asked = places.last().map(|place| place.address.clone()).unwrap_or_default();
         Err(ClientError::Refused {
             operation,
             address: asked,
@@ -81,7 +113,11 @@ impl Admin {
 
 impl Api {
     /// The live members of a group as one broker knows them.
-    async fn consumers_at(&self, address: &str, group: &str) -> Result<Vec<GroupMember>, ClientError> {
+    pub(super) async fn consumers_at(
+        &self,
+        address: &str,
+        group: &str,
+    ) -> Result<Vec<GroupMember>, ClientError> {
         let request = wire::consumer_connections(group);
         let answer = self.call(address, OPERATION, request, self.timeout()).await?;
         if answer.code == response::CONSUMER_NOT_ONLINE {

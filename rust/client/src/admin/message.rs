@@ -9,9 +9,9 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKey};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{RecordView, records};
-use tokio::task::JoinSet;
 
 use super::Admin;
+use super::gather::{Answers, check_complete};
 use crate::api::Api;
 use crate::error::ClientError;
 use crate::query::{MessageQuery, QueryKind};
@@ -36,8 +36,7 @@ impl Admin {
     /// The messages of a topic with a key, the oldest first. Asks every broker of the topic.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::NoRoute`]; the first failure of a broker: an incomplete result is not
-    /// returned.
+    /// As [`Self::known_messages`]; that of the first broker that does not answer.
     #[doc(alias = "queryMessage")]
     pub async fn query_messages(
         &self,
@@ -45,37 +44,41 @@ impl Admin {
         key: &str,
         query: &MessageQuery,
     ) -> Result<Vec<FoundMessage>, ClientError> {
+        self.known_messages(topic, key, query).await?.complete()
+    }
+
+    /// As [`Self::query_messages`], of the brokers that answer.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidTopic`], [`ClientError::NoRoute`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_messages(
+        &self,
+        topic: &str,
+        key: &str,
+        query: &MessageQuery,
+    ) -> Result<Answers<FoundMessage>, ClientError> {
         name::check_topic(topic).map_err(|error| ClientError::InvalidTopic {
             topic: topic.to_owned(),
             reason: error.to_string(),
         })?;
         self.client.check()?;
-        let route = self.fetch(topic).await?;
-        let mut asked = JoinSet::new();
-        for broker in &route.brokers {
-            let Some(address) = broker.any_address() else { continue };
-            let (api, query) = (self.client.api().clone(), *query);
-            let (topic, key) = (topic.to_owned(), key.to_owned());
-            let (address, broker_name) = (address.to_owned(), broker.broker_name.clone());
-            asked.spawn_on(
-                async move { api.query(&address, &broker_name, &topic, &key, &query).await },
-                self.client.runtime(),
-            );
-        }
-        let mut found = Vec::new();
-        while let Some(answer) = asked.join_next().await {
-            let answer = answer.map_err(|_| ClientError::Closed { what: "client" })?;
-            found.extend(answer?);
-        }
-        found.sort_by(|a, b| (a.stored_at_ms, &a.queue).cmp(&(b.stored_at_ms, &b.queue)));
-        let too_many = found.len().saturating_sub(query.max_messages as usize);
-        found.drain(..too_many);
-        Ok(found)
+        let places = self.places_of(topic).await?;
+        let answers = self.gather(&places, |api, place| {
+            let (query, topic, key) = (*query, topic.to_owned(), key.to_owned());
+            async move { api.query(&place.address, &place.broker_name, &topic, &key, &query).await }
+        });
+        Ok(answers.await?.map(|found| {
+            let mut found: Vec<FoundMessage> = found.into_iter().flatten().collect();
+            found.sort_by(|a, b| (a.stored_at_ms, &a.queue).cmp(&(b.stored_at_ms, &b.queue)));
+            let too_many = found.len().saturating_sub(query.max_messages as usize);
+            found.drain(..too_many);
+            found
+        }))
     }
 
     /// The message with a unique key, which is the `msg_id` of its receipt. If it was sent again after a timeout, the first one.
     ///
-    /// Searches first from the time in the key, which is relative to a month, then all times.
+    /// Searches first from the time in the key, which is relative to a month, then all times. A message at a broker that answers is enough.
     ///
     /// # Errors
     /// Those of [`Admin::query_messages`].
@@ -87,12 +90,16 @@ impl Admin {
     ) -> Result<Option<FoundMessage>, ClientError> {
         let begin_ms = sent_at_ms(unique_key, now_ms()).map_or(0, |at_ms| at_ms - CLOCKS_DIFFER_MS);
         let mut query = MessageQuery { kind: QueryKind::UniqueKey, begin_ms, ..MessageQuery::default() };
-        let mut found = self.query_messages(topic, unique_key, &query).await?;
-        if found.is_empty() && begin_ms > 0 {
+        let mut answers = self.known_messages(topic, unique_key, &query).await?;
+        if answers.found.is_empty() && begin_ms > 0 {
+            check_complete(&answers.missing)?;
             query.begin_ms = 0;
-            found = self.query_messages(topic, unique_key, &query).await?;
+            answers = self.known_messages(topic, unique_key, &query).await?;
         }
-        Ok(found.into_iter().next())
+        if answers.found.is_empty() {
+            check_complete(&answers.missing)?;
+        }
+        Ok(answers.found.into_iter().next())
     }
 
     /// The message of a topic by id: a unique key, or an offset message id of one of the topic's brokers.

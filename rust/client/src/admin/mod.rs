@@ -1,11 +1,20 @@
 //! Topics, groups, offsets and clusters.
 
-mod broker_config;
+mod config;
+mod figures;
+mod gather;
 mod group;
+mod lag;
 mod member;
 mod message;
+mod place;
+mod progress;
+mod quota;
+mod requests;
+mod running;
 mod topic;
 mod types;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +22,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo, KvTable};
+use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
+pub use self::figures::BrokerFigures;
+pub use self::gather::{Answers, MissingBroker};
 pub use self::message::FoundMessage;
+pub use self::progress::GroupProgress;
+pub use self::running::RunningMember;
 pub use self::types::{
     BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
-    LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec, TopicTotals,
 };
+pub use self::upkeep::{GroupAtBroker, UnusedOffsets};
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
-use crate::error::{CONFIGURATION_CHANGE, ClientError};
-use crate::names::is_address;
+use crate::error::ClientError;
 use crate::wire::WantedRole;
 use crate::{damage, outcome, wire};
 
@@ -39,12 +52,13 @@ const ROLE_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 #[doc(alias = "DefaultMQAdminExt")]
 pub struct Admin {
     client: Client,
+    answered: gather::LastAnswers,
 }
 
 impl Admin {
     /// Administration over a client's connections.
     pub fn new(client: &Client) -> Self {
-        Self { client: client.clone() }
+        Self { client: client.clone(), answered: gather::LastAnswers::default() }
     }
 
     /// The client whose connections it uses.
@@ -76,39 +90,8 @@ impl Admin {
     /// Those of reaching the broker.
     #[doc(alias = "fetchBrokerRuntimeStats")]
     pub async fn broker_figures(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        const OPERATION: &str = "figures query";
-        self.check_call(address)?;
-        let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
-        Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
-    }
-
-    /// The settings of the broker at an address, by Apache's names, as text.
-    ///
-    /// # Errors
-    /// Those of reaching the broker.
-    #[doc(alias = "getBrokerConfig")]
-    pub async fn broker_config(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        self.check_call(address)?;
-        let answer = self.client.api().call_ok(address, "configuration query", wire::broker_config()).await?;
-        Ok(broker_config::pairs(&String::from_utf8_lossy(&answer.body)))
-    }
-
-    /// Changes settings of the broker at an address while it runs.
-    ///
-    /// RocketPy's brokers keep a change until the next start, and refuse all of them where one is unknown or may not change. Apache's
-    /// write them to their file, and pass over what they do not know.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`]; those of reaching the broker. A change may be made again.
-    #[doc(alias = "updateBrokerConfig")]
-    pub async fn update_broker_config(
-        &self,
-        address: &str,
-        changes: &BTreeMap<String, String>,
-    ) -> Result<(), ClientError> {
-        self.check_call(address)?;
-        let request = wire::update_broker_config(broker_config::text(changes));
-        self.client.api().call_ok(address, CONFIGURATION_CHANGE, request).await.map(drop)
+        let address = &self.address_of(address, false).await?;
+        self.client.api().figures_at(address).await
     }
 
     /// The first messages of a part of a queue, and where the rest begins; `None` for an empty part.
@@ -134,7 +117,7 @@ impl Admin {
     #[doc(alias = "getBrokerHAStatus")]
     pub async fn ha_status(&self, address: &str) -> Result<HaRuntimeInfo, ClientError> {
         const OPERATION: &str = "replication query";
-        self.check_call(address)?;
+        let address = &self.address_of(address, false).await?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::ha_status()).await?;
         wire::json(OPERATION, address, &answer.body)
     }
@@ -153,7 +136,7 @@ impl Admin {
         token: Option<&str>,
     ) -> Result<(), ClientError> {
         const OPERATION: &str = "role change";
-        self.check_call(address)?;
+        let address = &self.address_of(address, wanted.role != "SLAVE").await?;
         let (mut asked, api) = (wire::change_role(wanted), self.client.api());
         if let Some(token) = token {
             let status = api.call_ok(address, OPERATION, wire::ha_status()).await?;
@@ -161,15 +144,6 @@ impl Admin {
         }
         let api = api.with_timeout(api.timeout().max(ROLE_CHANGE_TIMEOUT));
         api.call_ok(address, OPERATION, asked).await.map(drop)
-    }
-
-    /// Refuses what is no address of a broker.
-    fn check_call(&self, address: &str) -> Result<(), ClientError> {
-        self.client.check()?;
-        if is_address(address) {
-            return Ok(());
-        }
-        Err(ClientError::InvalidAddress { address: address.to_owned() })
     }
 
     /// The masters of a cluster, or of all: at least one.
@@ -260,10 +234,12 @@ impl Admin {
 
     /// The stored record with an offset message id; parse it with [`RecordView`].
     ///
-    /// Asks the server whose address is in the id.
+    /// Requests the record from the broker whose address is in the id, if it is one of the cluster's: an id must not make the client connect
+    /// anywhere else.
     ///
     /// # Errors
-    /// [`ClientError::InvalidMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching the server.
+    /// [`ClientError::InvalidMessageId`], [`ClientError::ForeignMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching
+    /// name server and broker.
     pub async fn view_message(&self, offset_msg_id: &str) -> Result<Bytes, ClientError> {
         const OPERATION: &str = "message query";
         self.client.check()?;
@@ -271,6 +247,15 @@ impl Admin {
         let invalid = |_| ClientError::InvalidMessageId { id: offset_msg_id.to_owned() };
         let id: OffsetMessageId = offset_msg_id.parse().map_err(invalid)?;
         let address = id.host.to_string();
+        let cluster = api.known_brokers().await?;
+        if !cluster
+            .broker_addr_table
+            .values()
+            .flat_map(|one| one.broker_addrs.values())
+            .any(|one| *one == address)
+        {
+            return Err(ClientError::ForeignMessageId { id: offset_msg_id.to_owned(), address });
+        }
         let request = wire::view_message(id.physical_offset.to_wire());
         let answer = api.call_ok(&address, OPERATION, request).await?;
         let view = RecordView::parse(&answer.body)

@@ -1,14 +1,16 @@
 //! Topics.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, name, system};
-use rocketpy_protocol::body::TopicStatsTable;
+use rocketpy_protocol::body::{QueueData, TopicConfigSerializeWrapper, TopicStatsTable};
 use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
-use super::{Admin, QueueStats, TopicBroker, TopicDescription, TopicSpec};
+use super::gather::{Answers, Place, check_complete, each};
+use super::{Admin, QueueStats, TopicBroker, TopicDescription, TopicSpec, TopicTotals, requests};
 use crate::api::Api;
 use crate::error::ClientError;
 use crate::route::TopicRoute;
@@ -18,6 +20,8 @@ use crate::{outcome, wire};
 const ROUTE_WAIT: Duration = Duration::from_secs(3);
 /// Pause between two questions for the route of a new topic.
 const ROUTE_POLL: Duration = Duration::from_millis(10);
+/// Number of topics from which a broker is asked first which of them it has.
+const MANY_TOPICS: usize = 8;
 
 impl Admin {
     /// Creates or changes a topic at every master that the spec names, and waits until the name servers know it.
@@ -27,21 +31,37 @@ impl Admin {
     /// [`ClientError::NoBrokers`], [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
-        let (config, attributes) = (config_of(spec)?, attributes_text(&spec.attributes)?);
+        let places = (spec.cluster.as_deref(), spec.broker.as_deref());
+        self.put_topic(&config_of(spec)?, &spec.attributes, places).await
+    }
+
+    /// Creates a topic with all of its settings, or replaces them, at the masters of a cluster and with a name, if one is given. Waits until
+    /// name servers know it. Repeating it is safe.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn put_topic(
+        &self,
+        config: &TopicConfig,
+        attributes: &BTreeMap<String, Option<String>>,
+        (cluster, broker): (Option<&str>, Option<&str>),
+    ) -> Result<(), ClientError> {
+        check_name(&config.name)?;
+        let attributes = attributes_text(attributes)?;
         let api = self.client.api();
-        let mut masters = self.masters(spec.cluster.as_deref()).await?;
-        if let Some(wanted) = &spec.broker {
-            masters.retain(|(broker, _)| broker.broker_name == *wanted);
+        let mut masters = self.masters(cluster).await?;
+        if let Some(wanted) = broker {
+            masters.retain(|(broker, _)| broker.broker_name == wanted);
             if masters.is_empty() {
-                return Err(ClientError::BrokerNotFound { broker_name: wanted.clone() });
+                return Err(ClientError::BrokerNotFound { broker_name: wanted.to_owned() });
             }
         }
         for (_, address) in &masters {
-            let request = wire::create_topic(&config, attributes.as_deref());
+            let request = wire::create_topic(config, attributes.as_deref());
             api.call_ok(address, "topic creation", request).await?;
         }
         let names: Vec<&str> = masters.iter().map(|(broker, _)| broker.broker_name.as_str()).collect();
-        api.wait_for_route(&config, &names).await;
+        api.wait_for_route(config, &names).await;
         Ok(())
     }
 
@@ -64,7 +84,7 @@ impl Admin {
             }
         }
         for address in api.name_servers() {
-            let request = wire::delete_topic_in_name_server(topic);
+            let request = wire::delete_topic_in_name_server(topic, None);
             api.call_ok(address, "topic deletion", request).await?;
         }
         api.forget_route(topic);
@@ -90,25 +110,75 @@ impl Admin {
     /// Route, permissions and queues of a topic.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`], [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// As [`Self::known_topic`]; that of the first broker that does not answer.
     pub async fn describe_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
+        let described = self.known_topic(topic).await?;
+        check_complete(&described.missing)?;
+        Ok(described)
+    }
+
+    /// As [`Self::describe_topic`], with the queues of the brokers that answer.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`], [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
         self.client.check()?;
-        let api = self.client.api();
         let route = self.fetch(topic).await?;
-        let mut queues = Vec::new();
-        for (_, address) in route.addresses() {
-            queues.extend(api.queue_stats(address, topic).await?);
+        let places = places(&route);
+        let answers = self.gather(&places, |api, place| {
+            let topic = topic.to_owned();
+            async move {
+                let (stats, attributes) = tokio::try_join!(
+                    api.topic_stats_at(&place.address, &topic),
+                    api.topic_attributes(&place.address, &topic)
+                )?;
+                Ok((place.broker_name, stats.unwrap_or_default(), attributes))
+            }
+        });
+        let answers = answers.await?;
+        let (mut queues, mut put_rate, mut attributes) = (Vec::new(), 0.0, BTreeMap::new());
+        for (broker_name, stats, of_broker) in answers.found {
+            queues.extend(stats.queues);
+            put_rate += stats.put_rate;
+            attributes.insert(broker_name, of_broker);
         }
         queues.sort_by(|a, b| a.queue.cmp(&b.queue));
-        let mut brokers = Vec::with_capacity(route.queue_data.len());
-        for data in &route.queue_data {
-            let mut broker = topic_broker(&route, &data.broker_name);
-            if let Some(address) = route.any_address(&data.broker_name) {
-                broker.attributes = api.topic_attributes(address, topic).await?;
+        let broker = |data: &QueueData| TopicBroker {
+            attributes: attributes.remove(&data.broker_name).unwrap_or_default(),
+            ..topic_broker(&route, &data.broker_name)
+        };
+        let brokers = route.queue_data.iter().map(broker).collect();
+        Ok(TopicDescription { name: topic.to_owned(), brokers, queues, put_rate, missing: answers.missing })
+    }
+
+    /// Queues and rates of topics at the brokers that answer, sorted by name. Topics that no broker has are left out.
+    ///
+    /// # Errors
+    /// [`ClientError::NoBrokers`]; those of reaching a name server; that of the first broker, if none answers.
+    pub async fn known_totals(&self, topics: Vec<String>) -> Result<Answers<TopicTotals>, ClientError> {
+        let places = self.readable().await?;
+        let topics = Arc::new(topics);
+        let answers = self.gather(&places, |api, place| {
+            let topics = topics.clone();
+            async move { api.totals_at(&place.address, &topics).await }
+        });
+        Ok(answers.await?.map(|found| {
+            let mut totals = BTreeMap::<String, TopicTotals>::new();
+            for one in found.into_iter().flatten() {
+                let sum = totals.entry(one.name.clone()).or_default();
+                assert!(
+                    sum.name.is_empty() || sum.name == one.name,
+                    "two topics: {} and {}",
+                    sum.name,
+                    one.name
+                );
+                sum.name = one.name;
+                sum.queues.extend(one.queues);
+                sum.put_rate += one.put_rate;
+                sum.error = sum.error.take().or(one.error);
             }
-            brokers.push(broker);
-        }
-        Ok(TopicDescription { name: topic.to_owned(), brokers, queues })
+            totals.into_values().collect()
+        }))
     }
 
     /// Readable queues of a topic, sorted.
@@ -118,6 +188,11 @@ impl Admin {
     pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
         self.client.check()?;
         Ok(self.fetch(topic).await?.subscribe)
+    }
+
+    /// One broker of each name in a topic's route.
+    pub(super) async fn places_of(&self, topic: &str) -> Result<Vec<Place>, ClientError> {
+        Ok(places(&self.fetch(topic).await?))
     }
 
     /// The topic's route as it is now.
@@ -172,12 +247,51 @@ impl Api {
         wire::json::<TopicConfig>(OPERATION, address, &answer.body).map(|config| config.attributes)
     }
 
-    async fn queue_stats(&self, address: &str, topic: &str) -> Result<Vec<QueueStats>, ClientError> {
+    /// Queues and rates of those of the topics that a broker has.
+    async fn totals_at(&self, address: &str, topics: &[String]) -> Result<Vec<TopicTotals>, ClientError> {
+        let known = match topics.len() {
+            0..MANY_TOPICS => None,
+            _ => Some(self.topic_configs_at(address).await?),
+        };
+        let wanted: Vec<_> = topics
+            .iter()
+            .filter(|topic| known.as_ref().is_none_or(|known| known.contains_key(*topic)))
+            .cloned()
+            .collect();
+        let totals = each(wanted, |name| {
+            let (api, address) = (self.clone(), address.to_owned());
+            async move {
+                match api.topic_stats_at(&address, &name).await {
+                    Ok(stats) => Ok(stats.map(|stats| TopicTotals { name, ..stats })),
+                    Err(error @ (ClientError::Refused { .. } | ClientError::BadAnswer { .. })) => {
+                        Ok(Some(TopicTotals { name, error: Some(error), ..TopicTotals::default() }))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        });
+        Ok(totals.await?.into_iter().flatten().collect())
+    }
+
+    /// All topics of a broker.
+    async fn topic_configs_at(&self, address: &str) -> Result<BTreeMap<String, TopicConfig>, ClientError> {
+        const OPERATION: &str = "topic configuration query";
+        let answer = self.call_ok(address, OPERATION, requests::all_topics()).await?;
+        wire::json::<TopicConfigSerializeWrapper>(OPERATION, address, &answer.body)
+            .map(|body| body.topic_config_table)
+    }
+
+    /// Queues and rate of a topic at a broker; `None` where it does not exist.
+    pub(super) async fn topic_stats_at(
+        &self,
+        address: &str,
+        topic: &str,
+    ) -> Result<Option<TopicTotals>, ClientError> {
         const OPERATION: &str = "topic statistics query";
         let answer = self.call(address, OPERATION, wire::topic_stats(topic), self.timeout()).await?;
         if answer.code == response::TOPIC_NOT_EXIST {
             debug!(topic, address, "topic missing at a broker of its route");
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let answer = outcome::success(OPERATION, address, answer)?;
         let table: TopicStatsTable = wire::json(OPERATION, address, &answer.body)?;
@@ -188,8 +302,18 @@ impl Api {
             max_offset: offset(offsets.max_offset),
             last_stored_at_ms: Some(offsets.last_update_at_ms).filter(|at_ms| *at_ms > 0),
         });
-        Ok(stats.collect())
+        let put_rate = Some(table.topic_put_tps).filter(|rate| rate.is_finite()).unwrap_or(0.0);
+        Ok(Some(TopicTotals { name: topic.to_owned(), queues: stats.collect(), put_rate, error: None }))
     }
+}
+
+/// One broker of each name in a route.
+fn places(route: &TopicRoute) -> Vec<Place> {
+    let place = |(broker_name, address): (&str, &str)| Place {
+        broker_name: broker_name.to_owned(),
+        address: address.to_owned(),
+    };
+    route.addresses().map(place).collect()
 }
 
 fn topic_broker(route: &TopicRoute, broker_name: &str) -> TopicBroker {

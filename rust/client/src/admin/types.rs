@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 
+use super::MissingBroker;
+use crate::error::ClientError;
+
 /// A topic to create or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSpec {
@@ -71,7 +74,7 @@ pub struct QueueStats {
 }
 
 /// A topic at all its brokers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TopicDescription {
     /// The topic's name.
     pub name: String,
@@ -79,6 +82,23 @@ pub struct TopicDescription {
     pub brokers: Vec<TopicBroker>,
     /// All queues, sorted.
     pub queues: Vec<QueueStats>,
+    /// Messages stored per second, over the last minute, as the brokers report it; 0 where they do not.
+    pub put_rate: f64,
+    /// Brokers that did not answer; their queues are not in the list.
+    pub missing: Vec<MissingBroker>,
+}
+
+/// The queues of a topic at the brokers that answered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TopicTotals {
+    /// The topic's name.
+    pub name: String,
+    /// The queues, by broker.
+    pub queues: Vec<QueueStats>,
+    /// Messages stored per second, over the last minute, as the brokers report it; 0 where they do not.
+    pub put_rate: f64,
+    /// Error of a broker for this topic, although it answered for others.
+    pub error: Option<ClientError>,
 }
 
 /// A consumer group.

@@ -257,6 +257,10 @@ impl Puller {
         if !is_closing && self.failure.failed(Instant::now()) {
             warn!(queue = %self.queue(), %error, "pull failed, retrying");
         }
+        if self.is_elsewhere(&error).await {
+            self.member.signals.wake.notify_one(); // a rebalance takes the queue away
+            return ERROR_PAUSE;
+        }
         self.tell(&error);
         if error.retryable()
             && let Err(error) = self.member.client.api().refresh_route(&self.queue().topic).await
@@ -265,6 +269,17 @@ impl Puller {
             self.tell(&error);
         }
         ERROR_PAUSE
+    }
+
+    /// Whether the broker has no such topic while another one has it, as after a move of the topic.
+    async fn is_elsewhere(&mut self, error: &ClientError) -> bool {
+        if !matches!(error, ClientError::Refused { code: response::TOPIC_NOT_EXIST, .. }) {
+            return false;
+        }
+        let queue = self.queue().clone();
+        let Ok(route) = self.member.client.api().refresh_route(&queue.topic).await else { return false };
+        let is_elsewhere = route.subscribe.iter().any(|other| other.broker_name != queue.broker_name);
+        is_elsewhere && self.no_route_since.get_or_insert_with(Instant::now).elapsed() < ROUTE_PATIENCE
     }
 
     /// Returns an error with the user's next poll, unless waiting will resolve it.

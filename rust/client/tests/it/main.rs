@@ -16,6 +16,7 @@ mod outage;
 mod peer;
 mod push;
 mod range;
+mod reads;
 mod request;
 mod send;
 mod shared;

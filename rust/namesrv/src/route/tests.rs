@@ -419,7 +419,7 @@ fn write_permission_is_wiped_and_given_back_on_every_topic_of_a_name() {
 }
 
 #[test]
-fn a_topic_is_deleted_in_one_cluster_or_in_all() {
+fn a_topic_is_deleted_in_one_cluster_at_one_broker_or_in_all() {
     let table = table();
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
@@ -431,6 +431,8 @@ fn a_topic_is_deleted_in_one_cluster_or_in_all() {
     assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
     assert_eq!(table.topics_of_cluster("c1"), ["u"]);
     assert_eq!(table.topics_of_cluster("c2"), ["t", "u"]);
+    table.delete_topic_of("u", "a");
+    assert_eq!(names(&table.route("u").expect("a route")), ["b"]);
     table.delete_topic("u", None);
     assert_eq!(table.route("u"), None);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rocketpy_protocol::body::{QueueData, TopicList, TopicRouteData};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, header, json};
-use rocketpy_remoting::{Client, ClientConfig, MemoryBudget};
+use rocketpy_remoting::MemoryBudget;
 
 use crate::support::*;
 
@@ -36,8 +36,11 @@ async fn write_permission_is_wiped_and_given_back() {
 async fn a_topic_is_deleted_and_registered() {
     let bench = Bench::start().await;
     bench.register(MASTER, &["TopicTest", "TBW102"]).await;
-    let delete =
-        |cluster_name| header::DeleteTopicFromNamesrvRequestHeader { topic: "TopicTest", cluster_name };
+    let delete = |cluster_name| header::DeleteTopicFromNamesrvRequestHeader {
+        topic: "TopicTest",
+        cluster_name,
+        broker_name: None,
+    };
     bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("elsewhere"))).await;
     assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
     bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("c1"))).await;
@@ -172,38 +175,4 @@ async fn topics_are_listed_by_their_unit_flags() {
         let list: TopicList = serde_json::from_str(&bench.text_of(code).await).expect("a list");
         assert_eq!(list.topic_list, expected, "{code}");
     }
-}
-
-#[tokio::test]
-async fn settings_that_may_change_do_so_at_once_and_the_others_are_refused_by_name() {
-    // The first search would come in an hour.
-    let bench = Bench::start_with(|config| config.scan_interval = Duration::from_secs(3600)).await;
-    let update = |text: &'static str| {
-        bench.call(Command::bare_request(request::UPDATE_NAMESRV_CONFIG).with_body(text))
-    };
-    for (text, code, named) in [
-        ("kvConfigPath=/x\n", response::NO_PERMISSION, "kvConfigPath"),
-        ("orderMessageEnable=true\nlistenPort=1\n", response::NO_PERMISSION, "listenPort"),
-        ("orderMessageEnable=maybe\n", response::INVALID_PARAMETER, "orderMessageEnable"),
-        ("scanNotActiveBrokerInterval=1\n", response::INVALID_PARAMETER, "86400000"),
-        ("no pair", response::SYSTEM_ERROR, "key=value"),
-    ] {
-        let answer = update(text).await;
-        assert_eq!(answer.code, code, "{text}");
-        assert!(answer.remark.expect("a remark").contains(named), "{text}");
-    }
-    let config = bench.text_of(request::GET_NAMESRV_CONFIG).await;
-    assert!(config.contains("orderMessageEnable=false"), "all or nothing: {config}");
-    let silent = Broker { heartbeat_timeout_ms: Some(1), ..MASTER };
-    // On a connection of its own, which the search closes.
-    let broker = Client::new(ClientConfig::default());
-    let addr = bench.addr();
-    let registered = broker.call(&addr, registration(silent, &["TopicTest", "TBW102"], 1), PATIENCE);
-    assert_eq!(registered.await.expect("an answer").code, response::SUCCESS);
-    let answer = update("# by mqadmin\norderMessageEnable=true\nscanNotActiveBrokerInterval = 10\n").await;
-    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
-    let config = bench.text_of(request::GET_NAMESRV_CONFIG).await;
-    assert!(config.contains("orderMessageEnable=true"), "{config}");
-    assert!(config.contains("scanNotActiveBrokerInterval=10\n"), "{config}");
-    soon(async { while bench.route("TopicTest").await.code == response::SUCCESS {} }).await;
 }

@@ -234,3 +234,36 @@ pub struct QuerySubscriptionResponseBody {
     /// The topic.
     pub topic: String,
 }
+
+/// Entries of a consume queue (answer of code 321).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueryConsumeQueueResponseBody {
+    /// The expression of the group that was named, or why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter_data: Option<String>,
+    /// Next queue offset of the queue.
+    pub max_queue_index: i64,
+    /// First queue offset of the queue.
+    pub min_queue_index: i64,
+    /// The entries; absent: the queue has none at the index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_data: Option<Vec<ConsumeQueueData>>,
+    /// Subscription of the group that was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription_data: Option<SubscriptionData>,
+}
+
+/// An entry of a consume queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConsumeQueueData {
+    /// Whether the named group may want the message, by its tags code.
+    pub eval: bool,
+    /// Where the record starts in the log.
+    pub physic_offset: i64,
+    /// Size of the record in bytes.
+    pub physic_size: i32,
+    /// Hash of the tag, or the time of a delayed message.
+    pub tags_code: i64,
+}

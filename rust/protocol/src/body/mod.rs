@@ -5,24 +5,30 @@
 //! # Source
 //! docs/reference/protocol.md 2, docs/reference/store-format.md 1.4.
 
+mod cold_data;
 mod consume;
 mod group;
 mod heartbeat;
+mod quota;
 mod registration;
 mod replication;
 mod route;
 mod running;
+mod statistics;
 mod topic;
 
+pub use cold_data::*;
 pub use consume::*;
 pub use group::*;
 pub use heartbeat::*;
+pub use quota::*;
 pub use registration::*;
 pub use replication::*;
 pub use route::*;
 pub use running::*;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+pub use statistics::*;
 pub use topic::*;
 
 /// A member that is always an empty object: a part of the protocol that this implementation does not have. What a peer puts in it

@@ -20,6 +20,9 @@ pub struct HaRuntimeInfo {
     /// Slaves that are not fed. Not Apache's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_slaves: Vec<RefusedSlave>,
+    /// How a slave follows its master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha_client_runtime_info: Option<HaClientRuntimeInfo>,
     /// Which lives of masters wrote its log, oldest first. Not Apache's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochInfo>,
@@ -29,6 +32,27 @@ pub struct HaRuntimeInfo {
     /// Whether this master would become the slave of the asker, who said of which epochs its log is. Not Apache's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gives_way: bool,
+}
+
+/// Connection of a slave to its master.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[doc(alias = "HAClientRuntimeInfo")]
+pub struct HaClientRuntimeInfo {
+    /// Whether it is connected and gets the log.
+    pub is_activated: bool,
+    /// When bytes came last, in Unix milliseconds; 0: never.
+    pub last_read_timestamp: i64,
+    /// When it reported last, in Unix milliseconds; 0: never.
+    pub last_write_timestamp: i64,
+    /// `host:port` of the master's port for slaves.
+    pub master_addr: String,
+    /// How far the master's log was flushed when the slave looked for it last, in bytes.
+    pub master_flush_offset: i64,
+    /// Where the slave's log ends, in bytes.
+    pub max_offset: i64,
+    /// Bytes a second that came since it connected.
+    pub transferred_byte_in_second: i64,
 }
 
 /// A slave of RocketPy that a master does not feed.
@@ -82,6 +106,20 @@ pub struct HaConnectionInfo {
     /// How long ago the first record was stored that it does not have, in milliseconds; 0 when it has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_ms: Option<i64>,
+}
+
+/// How a group takes the messages of a topic (code 401).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SetMessageRequestModeRequestBody {
+    /// The group.
+    pub consumer_group: String,
+    /// `PULL` or `POP`.
+    pub mode: String,
+    /// Queues that members of a group share which pops.
+    pub pop_share_queue_num: i32,
+    /// The topic.
+    pub topic: String,
 }
 
 /// How groups take messages, by topic and group (answer of code 402). Without an entry they pull.

@@ -24,6 +24,9 @@ pub struct ConsumerRunningInfo {
     pub subscription_set: Vec<SubscriptionData>,
     /// What its program adds.
     pub user_consumer_info: BTreeMap<String, String>,
+    /// The stacks of its threads, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jstack: Option<String>,
 }
 
 /// Names among the properties of a [`ConsumerRunningInfo`].

@@ -57,6 +57,14 @@ header! {
 }
 
 header! {
+    /// Removes a quota (code 10922).
+    RemoveQuotaRequestHeader<'a> {
+        scope: &'a str = "scope",
+        name: &'a str = "name",
+    }
+}
+
+header! {
     /// Deletes a group (code 207).
     DeleteSubscriptionGroupRequestHeader<'a> {
         group_name: &'a str = "groupName",
@@ -96,6 +104,22 @@ header! {
 }
 
 header! {
+    /// Asks how far all groups of a broker are (code 317).
+    GetBrokerConsumeStatsRequestHeader {
+        /// Whether only ordered topics count.
+        is_order: bool = "isOrder",
+    }
+}
+
+header! {
+    /// Asks for the times of a topic's messages, and how far a group is (code 303).
+    QueryConsumeTimeSpanRequestHeader<'a> {
+        topic: &'a str = "topic",
+        group: &'a str = "group",
+    }
+}
+
+header! {
     /// Asks which topics a group reads (code 343).
     QueryTopicsByConsumerRequestHeader<'a> {
         group: &'a str = "group",
@@ -129,6 +153,19 @@ header! {
         /// Absent: all topics of the first group.
         topic: Option<&'a str> = "topic",
         offline: Option<bool> = "offline",
+    }
+}
+
+header! {
+    /// Asks for entries of a consume queue (code 321).
+    QueryConsumeQueueRequestHeader<'a> {
+        topic: &'a str = "topic",
+        queue_id: i32 = "queueId",
+        /// Queue offset of the first entry.
+        index: i64 = "index",
+        count: i32 = "count",
+        /// A group whose subscription is compared with the entries.
+        consumer_group: Option<&'a str> = "consumerGroup",
     }
 }
 

@@ -9,6 +9,26 @@ header! {
 }
 
 header! {
+    /// Asks for the configuration (codes 26 and 319).
+    GetConfigHeader<'a> {
+        /// RocketPy's own, `true`: JSON with the layer of each value in place of lines.
+        layers: Option<&'a str> = "layers",
+    }
+}
+
+header! {
+    /// Changes the configuration (codes 25 and 318). The fields are RocketPy's own.
+    UpdateConfigHeader<'a> {
+        /// Keys whose live value is removed, separated by semicolons.
+        unset: Option<&'a str> = "unset",
+        /// Whether keys are accepted that take effect at the next start.
+        at_restart: Option<bool> = "atRestart",
+        /// Whether the change is only checked.
+        dry_run: Option<bool> = "dryRun",
+    }
+}
+
+header! {
     /// Asks for one statistic (code 315).
     ViewBrokerStatsDataRequestHeader<'a> {
         stats_name: &'a str = "statsName",
@@ -33,6 +53,13 @@ header! {
     CopyLogHeader<'a> {
         /// What the master says of itself and of its log, as JSON.
         greeting: &'a str = "greeting",
+    }
+}
+
+header! {
+    /// Has a slave forget how far the log of its master is flushed (code 908).
+    ResetMasterFlushOffsetHeader {
+        master_flush_offset: i64 = "masterFlushOffset",
     }
 }
 

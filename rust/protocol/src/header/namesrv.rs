@@ -126,10 +126,11 @@ header! {
 }
 
 header! {
-    /// Removes a topic from the route table (code 216).
+    /// Removes a topic from the route table (code 216): of all brokers, of a cluster, or of one broker, which Apache's name server ignores.
     DeleteTopicFromNamesrvRequestHeader<'a> {
         topic: &'a str = "topic",
         cluster_name: Option<&'a str> = "clusterName",
+        broker_name: Option<&'a str> = "brokerName",
     }
 }
 

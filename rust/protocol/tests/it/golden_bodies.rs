@@ -124,6 +124,44 @@ fn maps_by_queue_are_written_inline() {
 }
 
 #[test]
+fn statistics_have_the_members_of_apache() {
+    let item = StatisticsItem { avgpt: 1.5, sum: 3, tps: 0.0 };
+    let body = Statistics { stats_minute: item, ..Statistics::default() };
+    let expected = concat!(
+        r#"{"statsDay":{"avgpt":0.0,"sum":0,"tps":0.0},"statsHour":{"avgpt":0.0,"sum":0,"tps":0.0},"#,
+        r#""statsMinute":{"avgpt":1.5,"sum":3,"tps":0.0}}"#
+    );
+    assert_eq!(text(json::to_vec(&body)), expected);
+    assert_eq!(json::from_str::<Statistics>(expected).unwrap(), body);
+    let body = BrokerConsumeStats {
+        broker_addr: "h:1".to_owned(),
+        consume_stats_list: vec![BTreeMap::from([("g".to_owned(), vec![ConsumeStats::default()])])],
+        total_diff: 2,
+        total_inflight_diff: 1,
+    };
+    let expected = concat!(
+        r#"{"brokerAddr":"h:1","consumeStatsList":[{"g":[{"consumeTps":0.0,"offsetTable":{}}]}],"#,
+        r#""totalDiff":2,"totalInflightDiff":1}"#
+    );
+    assert_eq!(text(json::to_vec(&body)), expected);
+    assert_eq!(json::from_str::<BrokerConsumeStats>(expected).unwrap(), body);
+    let span = QueueTimeSpan {
+        consume_time_stamp: 3,
+        delay_time: 4,
+        max_time_stamp: 2,
+        message_queue: MessageQueue::new("T", "b", 0),
+        min_time_stamp: 1,
+    };
+    let body = ConsumeTimeSpans { consume_time_span_set: vec![span] };
+    let expected = concat!(
+        r#"{"consumeTimeSpanSet":[{"consumeTimeStamp":3,"delayTime":4,"maxTimeStamp":2,"#,
+        r#""messageQueue":{"brokerName":"b","queueId":0,"topic":"T"},"minTimeStamp":1}]}"#
+    );
+    assert_eq!(text(json::to_vec(&body)), expected);
+    assert_eq!(json::from_str::<ConsumeTimeSpans>(expected).unwrap(), body);
+}
+
+#[test]
 fn configuration_files_have_tabs_and_bare_integer_keys() {
     let body = ConsumerOffsetSerializeWrapper {
         offset_table: BTreeMap::from([("TopicA@GroupA".to_owned(), BTreeMap::from([(0, 10), (1, 20)]))]),

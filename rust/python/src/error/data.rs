@@ -29,6 +29,10 @@ impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Config(error) => return error.facts(),
+            Self::WithLiveValues { source, .. } => {
+                let facts = Facts { message: self.to_string(), hint: self.hint(), ..source.facts() };
+                return facts.printable();
+            }
             Self::Host { .. }
             | Self::NoNameServer
             | Self::NoCollector

@@ -68,7 +68,11 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "messageStorePlugIn", only: "", feature: "store plug-ins" },
     Fixed { name: "filterServerNums", only: "0", feature: "filter servers" },
     Fixed { name: "defaultMessageRequestMode", only: "PULL", feature: "POP consumption" },
-    Fixed { name: "coldDataFlowControlEnable", only: "false", feature: "flow control of cold reads" },
+    Fixed {
+        name: "coldDataFlowControlEnable",
+        only: "false",
+        feature: "limits of cold reads for groups without one of their own",
+    },
     Fixed { name: "clusterTest", only: "false", feature: "routes of a different environment" },
     Fixed { name: "enableTopicList", only: "true", feature: "hiding the list of topics" },
     Fixed { name: "enableAllTopicList", only: "true", feature: "hiding the list of topics" },
@@ -112,6 +116,54 @@ pub(super) const KEYS_OF_GUIDES: &[&str] = &[
     "tls.server.authClient",
     "tls.ciphers",
     "tls.protocols",
+];
+
+/// Keys of Apache's name server (`NamesrvConfig`).
+pub(super) const NAME_SERVER_KEYS: &[&str] = &[
+    "clientRequestThreadPoolNums",
+    "clientRequestThreadPoolQueueCapacity",
+    "clusterTest",
+    "configBlackList",
+    "configStorePath",
+    "defaultThreadPoolNums",
+    "defaultThreadPoolQueueCapacity",
+    "deleteTopicWithBrokerRegistration",
+    "enableAllTopicList",
+    "enableControllerInNamesrv",
+    "enableTopicList",
+    "kvConfigPath",
+    "needWaitForService",
+    "notifyMinBrokerIdChanged",
+    "orderMessageEnable",
+    "productEnvName",
+    "returnOrderTopicConfigToBroker",
+    "rocketmqHome",
+    "scanNotActiveBrokerInterval",
+    "supportActingMaster",
+    "unRegisterBrokerQueueCapacity",
+    "waitSecondsForService",
+];
+
+/// Keys of the ports of Apache's servers (`NettyServerConfig`).
+pub(super) const REMOTING_KEYS: &[&str] = &[
+    "bindAddress",
+    "enableShutdownGracefully",
+    "listenPort",
+    "serverAsyncSemaphoreValue",
+    "serverCallbackExecutorThreads",
+    "serverChannelMaxIdleTimeSeconds",
+    "serverNettyWorkerGroupEnable",
+    "serverOnewaySemaphoreValue",
+    "serverPooledByteBufAllocatorEnable",
+    "serverSelectorThreads",
+    "serverSocketBacklog",
+    "serverSocketRcvBufSize",
+    "serverSocketSndBufSize",
+    "serverWorkerThreads",
+    "shutdownWaitTimeSeconds",
+    "useEpollNativeSelector",
+    "writeBufferHighWaterMark",
+    "writeBufferLowWaterMark",
 ];
 
 /// Apache's keys with type, default and versions: a header, then a line for each key, with tabs between the columns.

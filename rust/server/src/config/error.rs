@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rocketpy_model::printable::printable;
 
+use super::live_place::unset_command;
 use super::origin::Origin;
 
 /// Why a configuration cannot be used. A retry without a change does not help.
@@ -72,6 +73,56 @@ pub enum ConfigError {
         /// The key's proper name.
         key: &'static str,
     },
+    /// A running server was to change a key that takes effect at the next start.
+    #[error(
+        "{key} takes effect at the next start; add --at-restart to `rocketpy config set`, or set it in the configuration"
+    )]
+    NeedsRestart {
+        /// The key's proper name.
+        key: &'static str,
+    },
+    /// A running server was to change a key that its command line sets.
+    #[error(
+        "{key} is set by the flags or settings of the server, which override live values; remove it there and restart"
+    )]
+    Overridden {
+        /// The key's proper name.
+        key: &'static str,
+    },
+    /// A broker was to change a key of name servers, or the other way round.
+    #[error("{key} is a key of the {owner}, not of this {asked}")]
+    OfOtherServer {
+        /// The key's proper name.
+        key: &'static str,
+        /// The server that has it.
+        owner: &'static str,
+        /// The server that was asked.
+        asked: &'static str,
+    },
+    /// A file of live values has a key without a live value.
+    #[error("{key} in {origin} cannot have a live value")]
+    NotLive {
+        /// The key as written.
+        key: String,
+        /// The file.
+        origin: Origin,
+    },
+    /// The live values to change belong to a running server.
+    #[error("cannot change the live values in {} here, a server uses the store: {reason}", path.display())]
+    InUse {
+        /// Folder of the store.
+        path: PathBuf,
+        /// Who uses it.
+        reason: String,
+    },
+    /// A live value to remove does not exist.
+    #[error("{key} has no live value in {}", path.display())]
+    NoLiveValue {
+        /// The key as written.
+        key: String,
+        /// Folder of the store, or the file.
+        path: PathBuf,
+    },
     /// A text is not in its format.
     #[error("expected `key=value` lines: {0}")]
     Text(String),
@@ -91,6 +142,9 @@ pub enum ConfigError {
 impl ConfigError {
     /// The way out, for a person; `None` when the message says it all.
     pub fn hint(&self) -> Option<String> {
+        if let Some(command) = self.unset_command() {
+            return Some(format!("remove the live value: `{command}`"));
+        }
         match self {
             Self::UnknownKey { near, .. } if near.is_empty() => {
                 Some("remove it; `rocketpy config show` lists the keys".to_owned())
@@ -114,8 +168,33 @@ impl ConfigError {
             Self::Several(_) => {
                 Some("correct each of them; `rocketpy config explain KEY` describes a key".to_owned())
             }
-            Self::ReadAtStart { .. } | Self::Meaningless { .. } | Self::Text(_) => None,
+            Self::InUse { .. } => {
+                Some("write `rocketpy config unset BROKER KEY`, which changes a running broker".to_owned())
+            }
+            Self::NoLiveValue { .. } => {
+                Some("`rocketpy config list BROKER --origin` shows the layer of each value".to_owned())
+            }
+            Self::ReadAtStart { .. }
+            | Self::NeedsRestart { .. }
+            | Self::Overridden { .. }
+            | Self::OfOtherServer { .. }
+            | Self::NotLive { .. }
+            | Self::Meaningless { .. }
+            | Self::Text(_) => None,
         }
+    }
+
+    /// Command that removes the live value that cannot be used.
+    fn unset_command(&self) -> Option<String> {
+        let (key, origin) = match self {
+            Self::UnknownKey { key, origin, .. } | Self::NotLive { key, origin } => (key.as_str(), origin),
+            Self::Value { key, origin, .. }
+            | Self::NotThereYet { key, origin, .. }
+            | Self::StorePath { key, origin, .. } => (*key, origin),
+            _ => return None,
+        };
+        let Origin::Live(path) = origin else { return None };
+        Some(unset_command(path, key))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Configuration files: TOML, and Java properties.
 
 use std::path::Path;
+use std::str::Chars;
 
 use rocketpy_env::{Disk, RealDisk};
 
 use super::ConfigError;
 
 /// Largest configuration file that is read.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads `KEY`, `VALUE` pairs from a TOML file (ending `.toml`) or from Java properties (any other ending).
 ///
@@ -119,16 +120,27 @@ fn unescape(text: &str) -> Result<String, String> {
             Some('n') => out.push('\n'),
             Some('r') => out.push('\r'),
             Some('u') => {
-                let digits: String = chars.by_ref().take(4).collect();
-                let unit = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4);
-                let character = unit.and_then(char::from_u32);
-                out.push(character.ok_or_else(|| format!("\\u{digits} is not a character"))?);
+                let high = escaped_unit(&mut chars)?;
+                let mut units = vec![high];
+                // A character beyond the first 65,536 is two units.
+                if (0xd800..0xdc00).contains(&high) && chars.as_str().starts_with("\\u") {
+                    chars.nth(1);
+                    units.push(escaped_unit(&mut chars)?);
+                }
+                let text = String::from_utf16(&units);
+                out.push_str(&text.map_err(|_| format!("\\u{high:04x} is not a character"))?);
             }
             Some(other) => out.push(other),
             None => {}
         }
     }
     Ok(out)
+}
+
+fn escaped_unit(chars: &mut Chars<'_>) -> Result<u16, String> {
+    let digits: String = chars.by_ref().take(4).collect();
+    let unit = u16::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4);
+    unit.ok_or_else(|| format!("\\u{digits} is not a character"))
 }
 
 #[cfg(test)]
@@ -150,7 +162,10 @@ mod tests {
                 ("empty", "")
             ]
         );
-        assert!(properties_pairs("a=\\u12").is_err());
+        for bad in ["a=\\u12", "a=\\ud83d", "a=\\ud83dx", "a=\\ude00"] {
+            assert!(properties_pairs(bad).is_err(), "{bad}");
+        }
+        assert_eq!(properties_pairs("a=\\ud83d\\ude00").unwrap()[0].1, "\u{1f600}");
     }
 
     #[test]

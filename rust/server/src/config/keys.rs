@@ -375,6 +375,11 @@ pub const KEYS: &[Key] = keys! {
         "metricsLabel" = Labels => [broker.metrics.labels];
         /// Maximum number of series of one metric. `rocketpy_broker_metrics_cut_series` counts the rest.
         "metricsOtelCardinalityLimit" = Whole(1, 10_000_000, "series") => [broker.metrics.series_limit];
+        /// Whether queues have statistics of their own, besides topics and groups.
+        "enableDetailStat" = Switch => [broker.metrics.detail];
+        /// Idle time after which the statistics of a topic, a group or a queue are dropped; -1: never.
+        "maxStatsIdleTimeInMinutes" = Whole(-1, 525_600, "minutes") =>
+            {|c| minutes(c.broker.metrics.idle), |c, v| c.broker.metrics.idle = from_minutes(v)}, changeable;
         /// Whether permissions, queued requests, and numbers of topics and groups are shown.
         "enableStatsMetrics" = Switch => [broker.metrics.stats];
         /// Whether traffic of topics and groups is shown.
@@ -449,6 +454,15 @@ pub const KEYS: &[Key] = keys! {
 
 fn within_a_minute(period: Duration) -> Duration {
     period.clamp(Duration::from_secs(10), Duration::from_secs(60))
+}
+
+/// -1: never.
+fn minutes(idle: Option<Duration>) -> i64 {
+    idle.map_or(-1, |idle| i64::try_from(idle.as_secs() / 60).unwrap_or(i64::MAX))
+}
+
+fn from_minutes(minutes: i64) -> Option<Duration> {
+    u64::try_from(minutes).ok().map(|minutes| Duration::from_secs(60 * minutes))
 }
 
 fn commit_log_dirs(config: &ServerConfig) -> Option<Vec<PathBuf>> {

@@ -1,16 +1,18 @@
 //! The configuration of a process: one typed struct, filled from layers by one table of keys.
 //!
-//! Layers, the last wins: defaults, file, environment, command line. [`KEYS`] is the table; parsing, GET_BROKER_CONFIG,
+//! Layers, the last wins: defaults, file, environment, live values, command line. [`KEYS`] is the table; parsing, GET_BROKER_CONFIG,
 //! docs/configuration.md and `rocketpy config` are made from it.
 
 mod apache;
-mod describe;
+pub(crate) mod describe;
 mod error;
 mod exporter;
 mod file;
 mod key;
 mod keys;
 mod kind;
+pub mod live;
+mod live_place;
 mod origin;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,6 @@ use std::sync::LazyLock;
 
 use apache::OLD_SPELLINGS;
 pub use apache::{FIXED, Fixed, STORE_PATHS, StorePath};
-pub(crate) use describe::Keys;
 pub use error::ConfigError;
 pub use exporter::{ExporterConfig, ExporterType};
 pub use key::{Apache, Key, Section};
@@ -189,25 +190,6 @@ impl ServerConfig {
     /// The layer that set a key of the table; [`Origin::Default`] when none did.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
-    }
-
-    /// With the changes of a text of Java properties, all of them or none.
-    ///
-    /// # Errors
-    /// The text is malformed, a key cannot change while the server runs, or a value is not allowed.
-    pub(crate) fn changed(mut self, text: &str) -> Result<Self, ConfigError> {
-        for (key, value) in file::properties_pairs(text).map_err(ConfigError::Text)? {
-            let is_changeable = |key: &Key| key.is_changeable && key.section != Section::NameServer;
-            match find(&key) {
-                Ok(Known::Used(known)) if !is_changeable(known) => {
-                    return Err(ConfigError::ReadAtStart { key: known.name });
-                }
-                Ok(Known::Path(known)) => return Err(ConfigError::ReadAtStart { key: known.name }),
-                Ok(Known::Meaningless(key)) => return Err(ConfigError::Meaningless { key }),
-                _ => self.set_from(&key, &value, &Origin::Request)?,
-            }
-        }
-        Ok(self)
     }
 
     fn set_from(&mut self, key: &str, value: &str, origin: &Origin) -> Result<(), ConfigError> {

@@ -16,8 +16,10 @@ pub enum Origin {
     Environment(String),
     /// A flag, or `--set`.
     CommandLine,
-    /// A request to the running server (UPDATE_BROKER_CONFIG).
+    /// A request to the running server that is checked (UPDATE_BROKER_CONFIG).
     Request,
+    /// The live values in this file, which requests to a running server wrote.
+    Live(PathBuf),
 }
 
 impl Origin {
@@ -30,6 +32,18 @@ impl Origin {
             Self::Environment(_) => "environment",
             Self::CommandLine => "command line",
             Self::Request => "request",
+            Self::Live(_) => "live",
+        }
+    }
+
+    /// The file or the variable of the layer.
+    pub fn source(&self) -> Option<String> {
+        match self {
+            Self::File(path) | Self::ApacheDefault(path) | Self::Live(path) => {
+                Some(path.display().to_string())
+            }
+            Self::Environment(name) => Some(name.clone()),
+            Self::Default | Self::CommandLine | Self::Request => None,
         }
     }
 }
@@ -38,7 +52,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the defaults"),
-            Self::File(path) | Self::ApacheDefault(path) => path.display().fmt(f),
+            Self::File(path) | Self::ApacheDefault(path) | Self::Live(path) => path.display().fmt(f),
             Self::Environment(name) => write!(f, "environment variable {name}"),
             Self::CommandLine => f.write_str("the flags or settings"),
             Self::Request => f.write_str("the request"),

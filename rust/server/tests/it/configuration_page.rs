@@ -15,7 +15,8 @@ A value comes from one of these layers; a later layer overrides an earlier one:
 1. the default
 2. the file given with `--config`
 3. an environment variable: `ROCKETPY_` and the name of the key, in capitals with underscores between its words
-4. the command line: `--set KEY=VALUE`, and flags such as `--port`, which override `--set`
+4. live values: `rocketpy config set`, or `mqadmin updateBrokerConfig`, while the server runs
+5. the command line: `--set KEY=VALUE`, and flags such as `--port`, which override `--set`
 
 For example `ROCKETPY_MAX_MESSAGE_SIZE=8388608` sets `maxMessageSize` to 8 MiB, as `--set maxMessageSize=8388608` does. Case and underscores
 of a key do not matter: `brokerIP1`, `broker_ip1` and `ROCKETPY_BROKER_IP1` name the same key. An unknown key is an error that suggests
@@ -24,8 +25,19 @@ known keys with similar names. A configuration file is Java properties, or TOML 
 A size may have a unit (`64k`, `10MB`, `1GiB`; k is 1024), and so may a time (`500ms`, `30s`, `10m`, `2h`, `1d`). A number without a unit
 is in the unit of the key. The case of choices does not matter, and an IPv6 address may have brackets (`[::1]`).
 
-`rocketpy config show` prints every value and the layer it comes from, `rocketpy config explain KEY` prints this page's entry for one key,
-`rocketpy config diff` prints what differs from the defaults.
+`rocketpy config list BROKER --origin` prints every value of a running broker and its layer, `rocketpy config show` those of a start with these
+files and flags. `rocketpy config explain KEY` prints this page's entry for one key, `rocketpy config diff` what differs from the defaults.
+
+## Live values
+
+`rocketpy config set BROKER KEY=VALUE` changes a running broker at once, and its later starts. `rocketpy config unset BROKER KEY` gives back the value
+of the lower layer, at once. A request changes all of its keys or none. A name server has live values too: give its `HOST:PORT` as BROKER.
+
+* Keys with `May change while it runs` take effect at once. Others take effect at the next start, and need `--at-restart`.
+* Keys of identity, files, addresses and secrets have no live value, and a key on the server's command line keeps its value. Both are errors.
+* The values are in `config/live.properties` of the store, those of a name server beside `kvConfigPath` (`kvConfig.live.properties`). Without
+  `kvConfigPath` they end with the name server. Master and slave have their own; snapshots have none.
+* A live value that a start cannot use stops that start. `rocketpy config unset --store DIR KEY` removes it while no server runs.
 ";
 
 #[test]
@@ -45,11 +57,6 @@ fn the_page_of_keys_says_what_the_table_says() {
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str(
-        "\nMost values are read at start. Those that `May change while it runs` are changed by UPDATE_BROKER_CONFIG\n\
-         (`mqadmin updateBrokerConfig`) or, for the name server, UPDATE_NAMESRV_CONFIG (`mqadmin updateNamesrvConfig`): all keys of a\n\
-         request or none, and until the next start. Apache's servers write them into their file as well.\n",
-    );
     for section in Section::ALL {
         let _ = write!(page, "\n## {}\n\n", section.title());
         if section == Section::Ours {

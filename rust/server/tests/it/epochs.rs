@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
-use rocketpy_protocol::header::CopyLogHeader;
+use rocketpy_protocol::header::{CopyLogHeader, ResetMasterFlushOffsetHeader};
 use rocketpy_server::{Process, Role};
 
 use crate::pair::{Pair, bodies};
@@ -53,6 +53,7 @@ fn a_slave_that_left_its_master_stays_away_over_a_restart_and_follows_again_late
     let mut pair = Pair::start();
     pair.send(0..10);
     pair.wait_for_slave();
+    a_slave_tells_how_it_follows(&pair);
     let restart = |pair: &mut Pair, stay_away| {
         pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
         let mut config = pair.of_slave();
@@ -229,4 +230,25 @@ fn what_waits_in_the_end_that_a_master_took_back_is_delivered() {
     pair.stop_master();
     pair.master = Some(Process::start(Role::Broker, pair.of_master(cut)).unwrap());
     wait_until("it is delivered", || pair.caller.read_all(&pair.master(), "orders") == ["0", "late"]);
+}
+
+fn a_slave_tells_how_it_follows(pair: &Pair) {
+    let status = |broker: &str| pair.try_status(broker).unwrap();
+    assert_eq!(status(&pair.master()).ha_client_runtime_info, None);
+    let end = status(&pair.master()).master_commit_log_max_offset;
+    let follows = || status(&pair.slave()).ha_client_runtime_info.unwrap();
+    let told = follows();
+    assert_eq!(
+        (told.master_addr.as_str(), told.max_offset, told.is_activated),
+        (&*pair.slave_addr(), end, true)
+    );
+    assert!(told.last_read_timestamp > 1_700_000_000_000 && told.last_write_timestamp > 1_700_000_000_000);
+    assert!(told.transferred_byte_in_second > 0);
+    wait_until("the slave has asked how far its master has flushed", || follows().master_flush_offset > 0);
+    wait_until("the figure is another one, until the slave asks again", || {
+        let reset = ResetMasterFlushOffsetHeader { master_flush_offset: 7 };
+        let reset = Command::request(request::RESET_MASTER_FLUSH_OFFSET, &reset);
+        assert_eq!(pair.caller.call(&pair.slave(), reset).code, 0);
+        follows().master_flush_offset == 7
+    });
 }

@@ -28,7 +28,7 @@ use tonic::codec::CompressionEncoding;
 use crate::support::{Caller, TIMEOUT, config, pull_as, send_with, wait_until};
 
 /// A server with metrics, on a free port.
-fn start(store: &Path, change: impl FnOnce(&mut ServerConfig)) -> Process {
+pub(crate) fn start(store: &Path, change: impl FnOnce(&mut ServerConfig)) -> Process {
     let mut config = config(store);
     config.exporter.kind = ExporterType::Prometheus;
     config.exporter.port = 0;
@@ -36,7 +36,7 @@ fn start(store: &Path, change: impl FnOnce(&mut ServerConfig)) -> Process {
     Process::start(Role::Standalone, config).unwrap()
 }
 
-fn address(server: &Process) -> String {
+pub(crate) fn address(server: &Process) -> String {
     server.addresses().metrics.clone().expect("metrics are served")
 }
 
@@ -62,10 +62,10 @@ fn get_with(address: &str, path: &str, headers: &str) -> (u16, String) {
 }
 
 /// A series: its labels and value.
-type Series = (BTreeMap<String, String>, f64);
+pub(crate) type Series = (BTreeMap<String, String>, f64);
 
 /// Series by name.
-fn scrape(address: &str) -> BTreeMap<String, Vec<Series>> {
+pub(crate) fn scrape(address: &str) -> BTreeMap<String, Vec<Series>> {
     let (status, text) = get(address, "/metrics");
     assert_eq!(status, 200, "{text}");
     let mut all: BTreeMap<String, Vec<Series>> = BTreeMap::new();
@@ -308,6 +308,8 @@ fn series_beyond_the_limit_are_counted() {
     assert_eq!(all["rocketmq_messages_in_total"].len(), 2);
     let cut = [("metric", "rocketmq_messages_in_total")];
     assert_eq!(value(&all, "rocketpy_broker_metrics_cut_series", &cut), 2.0);
+    let items = [("metric", "QUEUE_PUT_NUMS")];
+    assert_eq!(value(&all, "rocketpy_broker_metrics_cut_series", &items), 2.0);
 }
 
 #[test]

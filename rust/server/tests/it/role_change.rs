@@ -9,7 +9,8 @@ use rocketpy_broker::BrokerRole;
 use rocketpy_model::GroupConfig;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    ChangeBrokerRoleHeader, GetTopicConfigRequestHeader, Header, PullMessageResponseHeader,
+    ChangeBrokerRoleHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader, Header,
+    PullMessageResponseHeader,
 };
 use rocketpy_protocol::{Command, json};
 use rocketpy_server::{Process, Role, ServerConfig};
@@ -305,6 +306,22 @@ fn topics_groups_and_first_offsets_of_a_sync_master_are_answered_once_its_slave_
     assert_eq!(pair.caller.committed(&slave, "readers", "orders"), None);
     pair.caller.commit(&master, "readers", "orders", 1);
     assert_eq!(pair.caller.committed(&slave, "readers", "orders"), Some(1));
+}
+
+#[test]
+fn a_slave_removes_the_queues_of_a_topic_that_its_master_deleted() {
+    let pair = Pair::start();
+    pair.send(0..1);
+    let master = pair.master();
+    pair.caller.create_topic(&master, "seasonal");
+    assert_eq!(pair.caller.send(&master, "seasonal", "one").code, response::SUCCESS);
+    let queues = |topic: &str| pair.path("slave").join("consumequeue").join(topic).is_dir();
+    wait_until("the slave has its queue", || queues("seasonal"));
+    let deleted = DeleteTopicRequestHeader { topic: "seasonal" };
+    let deleted = pair.caller.call(&master, Command::request(request::DELETE_TOPIC_IN_BROKER, &deleted));
+    assert_eq!(deleted.code, response::SUCCESS);
+    wait_until("the slave has no queue of it", || !queues("seasonal"));
+    assert!(queues("orders"));
 }
 
 /// A pair whose master waits for one slave, and a second slave.

@@ -1,11 +1,12 @@
 //! Beginning and end of an open store, and changes to it as a whole.
 
 use rocketpy_env::Disk;
-use rocketpy_model::PhysicalOffset;
 use rocketpy_model::name::check_topic;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use super::core::Core;
 use crate::error::{FlushError, StoreError};
+use crate::fetch::QueueBounds;
 use crate::folder::folder_of;
 
 /// With this many queues or more, their entries are written after the store has opened.
@@ -54,18 +55,27 @@ impl<D: Disk> Core<D> {
 
     /// Drops the queues of a topic with their files. Returns how many there were.
     ///
-    /// An unknown name has no queues. After a failure the same call removes what is left.
+    /// An unknown name has no queues. With `before` nothing happens if a queue has a record at that place of the log or after it. After a failure the same call removes what is left.
     ///
     /// # Durability
     /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash during
     /// the call, or while the disk is too full to note the removal, they may all be back. Their records stay in the
     /// log: a rebuild of all consume queues (their files are lost or damaged, or another program wrote last) rebuilds
     /// these too.
-    pub(super) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+    pub(super) fn delete_topic(
+        &self,
+        topic: &str,
+        before: Option<PhysicalOffset>,
+    ) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
             return Ok(0);
         }
         let mut paused = self.dispatcher.pause();
+        if let Some(before) = before
+            && self.has_entry_from(topic, before)?
+        {
+            return Ok(0);
+        }
         let (queues, deleted_at) = {
             let _no_append = self.log.write();
             (self.derived.queues().remove_topic(topic), self.log.end())
@@ -89,6 +99,21 @@ impl<D: Disk> Core<D> {
         }
         tracing::info!(topic, queues = queues.len(), "topic deleted");
         Ok(queues.len())
+    }
+
+    /// Whether a queue of a topic has an entry of a record at a place of the log or after it.
+    fn has_entry_from(&self, topic: &str, from: PhysicalOffset) -> Result<bool, StoreError> {
+        for queue in self.derived.queues().of_topic(topic) {
+            let QueueBounds { min, max, .. } = queue.bounds();
+            assert!(min <= max, "a queue begins before it ends: {min}, {max}");
+            let Some(last) = max.get().checked_sub(1).filter(|last| *last >= min.get()) else { continue };
+            let entry = self.derived.files().entry(&queue, QueueOffset(last));
+            let entry = entry.map_err(|error| self.admission.noted(error))?;
+            if entry.is_none_or(|entry| entry.physical_offset >= from) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Brings dispatch and the checkpoint past a place of the log, so that no recovery reads the records before it.

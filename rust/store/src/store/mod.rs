@@ -388,7 +388,13 @@ impl<D: Disk> Store<D> {
     /// Its records stay in the log until retention. An ordinary start does not bring the queues back, but a start that
     /// rebuilds all consume queues from the log does.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
-        self.core.admission.guarded_change("delete a topic of", || self.core.delete_topic(topic))
+        self.core.admission.guarded_change("delete a topic of", || self.core.delete_topic(topic, None))
+    }
+
+    /// [`Self::delete_topic`], unless a queue of the topic has a record at a place of the log or after it: then 0.
+    pub fn delete_topic_before(&self, topic: &str, before: PhysicalOffset) -> Result<usize, StoreError> {
+        let delete = || self.core.delete_topic(topic, Some(before));
+        self.core.admission.guarded_change("delete a topic of", delete)
     }
 
     /// Runs one round of retention now, as the cleaning thread does, but without its pauses.

@@ -6,8 +6,9 @@ use std::process::Command as Program;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::TopicConfig;
-use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{ConsumerData, HeartbeatData};
 use rocketpy_protocol::record::records;
+use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
 use rocketpy_store::ReadLimits;
 use tempfile::TempDir;
@@ -31,9 +32,16 @@ struct Fixture {
 impl Fixture {
     /// On the disk that holds the tests: a folder for temporary files may be in memory.
     fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl FnOnce(&mut crate::BrokerConfig)) -> Self {
         let tests = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(tests.parent().unwrap()).unwrap();
-        let broker = TestBroker::open(|config| config.store.root = folder.path().join("store"));
+        let broker = TestBroker::open(|config| {
+            config.store.root = folder.path().join("store");
+            change(config);
+        });
         for topic in ["old", "new"] {
             broker.ground.topics().create(vec![TopicConfig::new(topic, 1)]).unwrap();
         }
@@ -88,8 +96,12 @@ impl Fixture {
 }
 
 fn pull_request(topic: &str, queue_offset: i64) -> Command {
+    pull_request_of("TOOLS_CONSUMER", topic, queue_offset)
+}
+
+fn pull_request_of(consumer_group: &str, topic: &str, queue_offset: i64) -> Command {
     let header = PullMessageRequestHeader {
-        consumer_group: "TOOLS_CONSUMER",
+        consumer_group,
         topic,
         queue_id: 0,
         queue_offset,
@@ -133,6 +145,49 @@ async fn while_one_pull_waits_for_the_disk_others_are_answered() {
     assert_eq!(read, [&old[..]]);
     assert_eq!(fixture.broker.reads.cold_pulls.waiting(), 0);
     assert!(fixture.is_in_memory("old"), "it was read");
+}
+
+#[tokio::test]
+async fn a_group_over_its_limit_of_cold_reads_reads_what_is_in_memory_only() {
+    let fixture = Fixture::start_with(|config| config.intervals.cold_reads = TIMEOUT * 60);
+    fixture.send("old", &[7; 20_000]).await;
+    fixture.send("new", b"x").await;
+    fixture.wait_for_end("new", 1).await;
+    let data = HeartbeatData {
+        client_id: "c".to_owned(),
+        consumer_data_set: vec![ConsumerData { group_name: "pushed".to_owned(), ..ConsumerData::default() }],
+        ..HeartbeatData::default()
+    };
+    let heartbeat = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&data));
+    assert_eq!(fixture.call(heartbeat).await.code, response::SUCCESS);
+    let reads = &fixture.broker.reads.of_groups;
+    let written = reads.set_limits("pushed=20000\nTOOLS_CONSUMER=20000").unwrap();
+    written.unwrap().done().await.unwrap();
+    let pull = async |group, topic| fixture.call(pull_request_of(group, topic, 0)).await;
+    for group in ["pushed", "TOOLS_CONSUMER"] {
+        fixture.forget_first_bytes(16_384);
+        assert!(!fixture.is_in_memory("old"));
+        assert_eq!(pull(group, "old").await.code, response::SUCCESS, "its first read of the window");
+        assert!(reads.info().runtime_table[group].cold_acc > 20_000);
+    }
+    fixture.forget_first_bytes(16_384);
+    assert!(!fixture.is_in_memory("old"));
+    let refused = pull("pushed", "old").await;
+    let remark = refused.remark.unwrap();
+    assert_eq!(refused.code, response::SYSTEM_BUSY);
+    assert!(
+        remark.starts_with("This consumer group is reading cold data") && remark.contains("20000 bytes"),
+        "{remark}"
+    );
+    assert_eq!(pull("pushed", "new").await.code, response::SUCCESS, "it is in memory");
+    let before = reads.info().runtime_table["TOOLS_CONSUMER"].cold_acc;
+    assert_eq!(
+        pull("TOOLS_CONSUMER", "old").await.code,
+        response::SUCCESS,
+        "who does not push waits a second"
+    );
+    assert!(reads.info().runtime_table["TOOLS_CONSUMER"].cold_acc > before);
+    assert!(reads.info().global_acc > 60_000);
 }
 
 /// Topic `orders` with messages of 4 KiB, of which the first ones are far from the end.

@@ -1,0 +1,38 @@
+"""Changes of settings as commands print them."""
+
+from collections.abc import Sequence
+
+from rocketpy import SettingChange
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+
+AGAIN = "correct the cause, then run the command again: it changes only the settings that still differ"
+
+
+def show_changes(changes: Sequence[SettingChange], subject: str, *, dry_run: bool, as_json: bool) -> None:
+    """Prints changes by broker, and fails if a broker did not make them.
+
+    Args:
+        changes: Changes of all brokers.
+        subject: Topic or group with its kind.
+        dry_run: Whether nothing was changed.
+        as_json: Whether to print JSON.
+
+    Raises:
+        CommandError: A broker did not make its changes.
+    """
+    done = "would change" if dry_run else "changed"
+    rows = [
+        {
+            "broker_name": one.broker_name,
+            "setting": one.setting,
+            "before": one.before,
+            "after": one.after,
+            "state": one.error or done,
+        }
+        for one in changes
+    ]
+    output.show(rows, as_json=as_json, title=subject, empty=f"{subject} has these settings already")
+    failed = sorted({one.broker_name for one in changes if one.error is not None})
+    if failed:
+        raise CommandError(f"{subject} is not changed at {', '.join(failed)}", ExitCode.UNAVAILABLE, AGAIN)
