@@ -299,7 +299,7 @@ impl Shared {
         if self.config.connections.as_ref().is_some_and(|check| !check.opens(peer.ip())) {
             drop(open);
             debug!(%peer, "too many connections of one address, closing this one");
-            return Ok(());
+            return;
         }
         let name = peer.to_string().into();
         let limits = self.config.limits();
