@@ -268,10 +268,13 @@ fn check_values(all: &BTreeMap<String, Vec<Series>>) {
 #[test]
 fn every_metric_is_scraped_with_its_labels() {
     let folder = tempfile::tempdir().unwrap();
-    let labels = |config: &mut ServerConfig| {
+    let with_labels_and_a_certificate = |config: &mut ServerConfig| {
         config.broker.metrics.labels = vec![("region".to_owned(), "north".to_owned())];
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tls");
+        config.tls.server.cert = Some(files.join("server.pem"));
+        config.tls.server.key = Some(files.join("server.key"));
     };
-    let server = start(folder.path(), labels);
+    let server = start(folder.path(), with_labels_and_a_certificate);
     let (caller, broker) = (Caller::new(), server.addresses().broker.clone().unwrap());
     traffic(&caller, &broker);
     let metrics = address(&server);
