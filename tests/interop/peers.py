@@ -401,18 +401,25 @@ def set_up_environment(home: Path, requirements: Path) -> str:
     return str(python)
 
 
-def set_up_go() -> Go:
-    """Builds the driver, and the client with it; kept until its sources change."""
+def set_up_go(kind: str = "plain") -> Go:
+    """Builds the driver, and the client with it; kept until its sources change.
+
+    Args:
+        kind: `plain` for the client of `go.mod`, `encrypted` for one with TLS, of `encrypted.mod`.
+    """
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         missing("go is not on the path, and Apache's Go client needs it")
     folder = HERE / "go"
-    wanted = "".join((folder / name).read_text() for name in ("go.mod", "go.sum", "driver.go"))
-    program, stamp = BUILD / "go-driver", BUILD / "stamp-go"
-    with only_one(BUILD / "lock-go"):
+    modules = "go.mod" if kind == "plain" else f"{kind}.mod"
+    sources = (modules, modules.replace(".mod", ".sum"), "driver.go", f"{kind}.go")
+    wanted = "".join((folder / name).read_text() for name in sources)
+    program, stamp = BUILD / f"go-driver-{kind}", BUILD / f"stamp-go-{kind}"
+    with only_one(BUILD / f"lock-go-{kind}"):
         if not stamp.exists() or stamp.read_text() != wanted:
             environment = os.environ | {"GOFLAGS": "-mod=readonly"}
-            subprocess.run([go, "build", "-o", str(program), "."], cwd=folder, env=environment, check=True)
+            build = [go, "build", f"-modfile={modules}", f"-tags={kind}", "-o", str(program), "."]
+            subprocess.run(build, cwd=folder, env=environment, check=True)
             stamp.write_text(wanted)
     return Go(str(program))
 

@@ -1,12 +1,11 @@
 """Apache's clients in Java and Go at a server that enforces TLS. Plain clients are in the other files."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from peers import Go, Java, finish, rocketpy_server, start
+from peers import Java, finish, rocketpy_server, set_up_go, start
 from rocketpy import Consumer, Start, Tls
 from sdk import fresh
 
@@ -61,8 +60,8 @@ def test_java_does_not_send_without_tls_or_to_an_unknown_authority(
     assert process.returncode != 0
 
 
-def test_go_sends_and_reads_by_tls(go: Go, address: str, home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(os.environ, "ROCKETPY_TEST_TLS", "1")
+def test_go_sends_and_reads_by_tls(address: str, home: Path):
+    go = set_up_go("encrypted")
     topic = fresh("go-tls")
     assert len(go.drive(home, "send", address, topic, str(COUNT), "tls", "TagA")) == COUNT
     by_go = go.drive(home, "push", address, topic, str(COUNT), fresh("go-tls"), "*")

@@ -214,7 +214,7 @@ def test_a_slave_copies_its_master_by_tls(tmp_path: Path):
             **tls,
             "brokerRole": "SLAVE",
             "brokerId": 1,
-            "namesrvAddr": master.name_servers,
+            "namesrvAddr": ";".join(master.name_servers),
             "haUseTLS": True,
         }
         with (

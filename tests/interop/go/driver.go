@@ -95,11 +95,8 @@ func messages(given arguments) []*primitive.Message {
 	return all
 }
 
-// tls says whether clients encrypt their connections.
-var tls = os.Getenv("ROCKETPY_TEST_TLS") != ""
-
 func options(given arguments, group string) []producer.Option {
-	return []producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group), producer.WithTls(tls)}
+	return append([]producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group)}, producerOptions...)
 }
 
 func startProducer(given arguments, group string) (rocketmq.Producer, error) {
@@ -186,7 +183,7 @@ func (p *payments) ExecuteLocalTransaction(message *primitive.Message) primitive
 	case 1:
 		return primitive.RollbackMessageState
 	}
-	return primitive.UnknowState
+	return unknownState
 }
 
 func (p *payments) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
@@ -309,11 +306,11 @@ func consume(given arguments, handle handler, more ...consumer.Option) error {
 }
 
 func startConsumer(given arguments, handle handler, more ...consumer.Option) (rocketmq.PushConsumer, <-chan struct{}, error) {
+	more = append(more, consumerOptions...)
 	reader, err := rocketmq.NewPushConsumer(append([]consumer.Option{
 		consumer.WithNameServer(given.servers),
 		consumer.WithGroupName(given.name),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-		consumer.WithTls(tls),
 	}, more...)...)
 	if err != nil {
 		return nil, nil, err
