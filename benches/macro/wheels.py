@@ -5,7 +5,7 @@
 An environment is a folder in which a wheel is installed (`python -m venv`, `pip install`). Each turn is a process of
 that environment; its server is the command of the same wheel. The ratio of a figure is taken in each round; the table
 shows the median of the ratios, and the least and the most. A figure that got worse by more than 5 % is red, and the
-exit code is 1 then.
+exit code is 1 then. `--sends` takes the native sends alone, for many rounds.
 """
 
 import argparse
@@ -65,6 +65,13 @@ def python_clients(running: Running) -> Figures:
     return found
 
 
+def only_sends() -> Figures:
+    """The figures of the native load."""
+    with server(COMMAND) as running:
+        make_topic(running)
+        return sends(running)
+
+
 def turn() -> Figures:
     """Every figure of the wheel of this process."""
     found = {f"10,000 connections: {name}": value for name, value in idle(COMMAND).items()}
@@ -112,9 +119,10 @@ def main() -> int:
         "environments", nargs="*", type=Path, metavar="ENVIRONMENT", help="the old one, then the new one"
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sends", action="store_true", help="only the native sends")
     given = parser.parse_args()
     if not given.environments:  # a turn
-        print(json.dumps(turn()))
+        print(json.dumps(only_sends() if given.sends else turn()))
         return 0
     if len(given.environments) != 2:
         parser.error("two environments are compared")
@@ -124,7 +132,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
 
     def one_turn(name: str) -> Figures:
-        return figures_of([str(pythons[name]), __file__], str(Path.home()), TURN_SECONDS)
+        of_turn = ["--sends"] * given.sends
+        return figures_of([str(pythons[name]), __file__, *of_turn], str(Path.home()), TURN_SECONDS)
 
     taken, failures = take_turns(console, "wheels", pythons, given.rounds, one_turn)
     for failure in failures:
