@@ -35,12 +35,31 @@ def facts_of(broker: BrokerStatus) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name != "error"} | {"state": broker.error or "answers"}
 
 
+def new_folder(text: str) -> Path:
+    """Reads DIR of a deployment. A path such as `./2m` is always a folder.
+
+    Raises:
+        CommandError: The folder does not exist, and its name is that of a topology.
+    """
+    from rocketpy.servers.deployment import TOPOLOGIES
+
+    if text in TOPOLOGIES and not Path(text).is_dir():
+        hint = (
+            f"`rocketpy cluster up DIR --topology {text}` is the command; for a new folder of that name write ./{text}"
+        )
+        raise CommandError(f"DIR is the name of a topology: {text}", ExitCode.USAGE, hint)
+    return Path(text)
+
+
 ENDED_SECONDS = 0.5
 """Interval of the check for exited processes of a deployment."""
 
 
 def up(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Parent of the broker folders; created if missing.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", parser=new_folder, help="Parent of the broker folders; created if missing."),
+    ],
     topology: Annotated[
         str, typer.Option("--topology", metavar="NAME", help="single, 2m, 2m-2s-async or 2m-2s-sync.")
     ] = "single",

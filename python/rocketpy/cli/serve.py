@@ -7,10 +7,11 @@ import select
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.flags import COMMANDS, LOG_FLAGS
+from rocketpy.cli.flags import COMMANDS, FOLDER, LOG_FLAGS, folder_of
 from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
         if flag.repeated:
             extra |= {"action": "append", "default": []}
         names = (flag.name.lower(),) if flag.is_argument else flag.names
-        parser.add_argument(*names, type=flag.kind, **extra)
+        kind = partial(folder_of, name) if flag is FOLDER else flag.kind
+        parser.add_argument(*names, type=kind, **extra)
     values, unknown = parser.parse_known_args(arguments[1:])
     if unknown:
         refuse_unknown(parser, unknown)
