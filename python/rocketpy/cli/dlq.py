@@ -65,7 +65,7 @@ def list_groups(
     for row in rows:
         if (problem := row.pop("resent_error")) is not None:
             notice_unknown(problem)
-    output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}")
+    output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}", in_blocks=True)
     notice(groups.missing, "dead letters")
 
 
@@ -100,7 +100,7 @@ def show(
         resent = resent_of(admin, letters[:most])
     shown = zip(letters, resent, strict=False)
     rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
-    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server))
+    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server), in_blocks=True)
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"only the oldest {most} are shown: --max N shows N", file=stream)
@@ -207,7 +207,7 @@ def preview(
             damaged += 1
         facts = {"to": target, "sent_before": admin.was_resent(letter, to=to), "rejected": reason}
         rows.append({**row(letter), **facts})
-    output.show(rows, as_json=as_json, empty=empty)
+    output.show(rows, as_json=as_json, empty=empty, in_blocks=True)
     if rows and not as_json:
         left = sum(one["to"] is None for one in rows)
         rejected = sum(one["rejected"] is not None for one in rows)

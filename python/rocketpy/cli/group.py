@@ -12,6 +12,7 @@ from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.missing import check_missing, together
+from rocketpy.cli.narrow import by_topic, narrowed
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -170,7 +171,9 @@ def lag(
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
     title = f"{group}: {output.counted(behind, 'message')} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
-    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets at {name_server} yet")
+    narrow = by_topic(shown, *NARROW_QUEUES) if queues else {"": narrow_topics(shown)}
+    empty = f"{group} has no offsets at {name_server} yet"
+    output.show(shown, as_json=as_json, title=title, empty=empty, in_blocks=True, narrow=narrow)
     if not as_json:
         if held:
             print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
@@ -208,6 +211,17 @@ def queue_row(row: QueueLag) -> dict[str, Any]:
         "held": row.held,
         "last_consumed_at": row.last_consumed_at,
     }
+
+
+NARROW_QUEUES = ("broker_name", "queue_id", "committed_offset", "max_offset", "lag", "last_consumed_at")
+"""Columns of queues at 80 columns; a line below the table has the sum of the held messages."""
+
+
+def narrow_topics(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns: without times if some queues have no commit."""
+    is_new = any(row["never_committed"] for row in rows)
+    rest = ("never_committed", "lag", "held") if is_new else ("lag", "held", "last_consumed_at")
+    return narrowed(rows, "topic", "queues", *rest)
 
 
 def topic_rows(rows: list[QueueLag]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import typer
 from rocketpy import Admin, MessageQueue, OffsetError, RocketPyError
 from rocketpy.cli.group import check_consumes, existing, queue_row
 from rocketpy.cli.missing import check_missing
+from rocketpy.cli.narrow import by_topic
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode, code_of
@@ -29,7 +30,9 @@ def show(
         rows = [{**queue_row(row), "min_offset": admin.min_offset(row.queue)} for row in progress]
     columns = ("topic", "broker_name", "queue_id", "min_offset", "committed_offset", "max_offset", "lag")
     shown = [{name: row[name] for name in columns} for row in rows]
-    output.show(shown, as_json=as_json, title=group, empty=f"{group} has no offsets at {name_server} yet")
+    empty = f"{group} has no offsets at {name_server} yet"
+    narrow = by_topic(shown, *columns[1:])
+    output.show(shown, as_json=as_json, title=group, empty=empty, in_blocks=True, narrow=narrow)
     check_missing(progress.missing, f"offsets of {group}")
 
 

@@ -15,6 +15,7 @@ from rocketpy.base.names import application_topics, is_system_topic, name_server
 from rocketpy.base.text import printable
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.missing import check_missing, notice
+from rocketpy.cli.narrow import narrowed
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -176,6 +177,12 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
     print(f"deleted topic {topic} with {messages}")
 
 
+def narrow_queues(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns: both permissions in one column, no difference of the offsets."""
+    perms = [{"perm": "r" * bool(row["readable"]) + "w" * bool(row["writable"]) or "-"} | row for row in rows]
+    return narrowed(perms, "broker_name", "queue_id", "perm", "min_offset", "max_offset", "last_stored_at")
+
+
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic: its attributes, and the broker, permissions and offsets of each queue."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
@@ -209,5 +216,6 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
         for broker_name, named in attributes.items():
             for name, value in named.items():
                 print(printable(f"{broker_name}: {name}={value}"))
-    output.show(rows, as_json=as_json, title=topic, empty=f"topic {topic} has no queues at {name_server}")
+    empty = f"topic {topic} has no queues at {name_server}"
+    output.show(rows, as_json=as_json, title=topic, empty=empty, in_blocks=True, narrow={"": narrow_queues(rows)})
     check_missing(described.missing, f"queues of {topic}")
