@@ -74,7 +74,7 @@ _NAMES = {
     "admin.answers": ("Answers", "ConsumerRunningInfo", "MemberQueue", "MissingBroker"),
     "admin.changes": ("CleanedPart", "DirectResult", "OffsetChange", "ResentMessage", "SettingChange"),
     "admin.cluster": (
-        "BrokerHealth", "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
+        "BrokerHealth", "BrokerInfo", "GroupBroker", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
         "TopicBroker", "TopicInfo"
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),

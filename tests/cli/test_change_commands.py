@@ -106,6 +106,23 @@ def test_group_update_names_its_settings(run: Run, admin: Admin):
     assert refusal(run("group", "update", "missing", "--retries", "3"), 3)[0] == "no such group: missing"
 
 
+def test_group_show_has_the_settings_and_group_describe_says_what_keeps_members_from_reading(run: Run, admin: Admin):
+    group = fresh_name("group")
+    admin.create_group(group)
+    assert "suspended" not in run("group", "describe", group)[1]
+    admin.update_group(group, broker="second", enabled=False, broadcast=False, retries=3)
+    first, second = rows(run("group", "show", group, "--json"))
+    assert (first["broker_name"], first["enabled"], first["retries"]) == ("first", True, 16)
+    assert (second["broker_name"], second["enabled"], second["broadcast"], second["retries"]) == (
+        "second", False, False, 3
+    )  # fmt: skip
+    assert "retries" in run("group", "show", group)[1]
+    said = run("group", "describe", group)[1]
+    assert "the group is suspended at second: `rocketpy group update GROUP --enable` changes this" in said
+    assert "the group may not broadcast at second: `rocketpy group update GROUP --broadcast`" in said
+    assert refusal(run("group", "show", "missing"), 3)[0] == "no such group: missing"
+
+
 def test_offset_set_names_broker_and_range(run: Run, admin: Admin, address: str):
     topic, group = fresh_name("topic"), fresh_name("group")
     admin.create_topic(topic, queues=1)

@@ -58,7 +58,7 @@ def test_a_message_is_a_block_of_lines(shown: Shown, topic: str, msg_id: str):
 def test_queues_have_their_offsets_and_times_in_80_columns(shown: Shown, topic: str, msg_id: str):
     for line, columns in (
         (("topic", "describe", topic), ["broker", "queue", "perm", "min", "max", "last stored"]),
-        (("group", "lag", topic, "--queues"), ["broker", "queue", "committed", "max", "lag", "last consumed"]),
+        (("group", "lag", topic, "--queues"), ["broker", "queue", "committed", "lag", "held", "last consumed"]),
         (("group", "lag", topic), ["topic", "queues", "never committed", "lag", "held"]),
     ):
         out = shown(*line)

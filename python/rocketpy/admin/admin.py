@@ -163,6 +163,8 @@ class Admin(Closing):
     was_resent = at_once(AdminCalls.was_resent, "Admin")
     update_topic = at_once(AdminCalls.update_topic, "Admin")
     update_group = at_once(AdminCalls.update_group, "Admin")
+    group_settings = at_once(AdminCalls.group_settings, "Admin")
+    plan_reset = at_once(AdminCalls.plan_reset, "Admin")
     set_offset = at_once(AdminCalls.set_offset, "Admin")
     resend_message = at_once(AdminCalls.resend_message, "Admin")
     consume_directly = at_once(AdminCalls.consume_directly, "Admin")

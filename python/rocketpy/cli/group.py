@@ -1,13 +1,13 @@
-"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone, update."""
+"""`rocketpy group`: list, create, delete, describe, show, producers, lag, reset, clone, update."""
 
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, ConsumerRunningInfo, GroupMember, GroupNotFoundError, QueueLag
+from rocketpy import Admin, ConsumerRunningInfo, GroupBroker, GroupMember, GroupNotFoundError, QueueLag
 from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
@@ -57,8 +57,10 @@ def describe(
 ) -> None:
     """Show the live members of a group with versions and subscriptions, which must be the same for all."""
     with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
-        members, running = together(
-            lambda: admin.describe_group(group, partial=True), lambda: admin.running_members(group, jstack=stacks)
+        members, running, settings = together(
+            lambda: admin.describe_group(group, partial=True),
+            lambda: admin.running_members(group, jstack=stacks),
+            lambda: [] if as_json else admin.group_settings(group, partial=True),
         )
     states: dict[str, ConsumerRunningInfo] = {one.client_id: one for one in running}
     rows = [member_row(member, states.get(member.client_id), as_json=as_json) for member in members]
@@ -76,7 +78,29 @@ def describe(
             print_member(state, stacks=stacks)
         if any(member.differs for member in members):
             print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+        for line in limits_of(settings):
+            print(printable(line))
     check_missing(members.missing, f"members of {group}")
+
+
+def show(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show the settings of a group at each broker, which `group update` changes."""
+    with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
+        found = admin.group_settings(group, partial=True)
+    empty = f"settings of {group} are unknown at {name_server}"
+    output.show(output.rows_of(found), as_json=as_json, title=group, empty=empty, in_blocks=True)
+    check_missing(found.missing, f"settings of {group}")
+
+
+def limits_of(settings: Iterable[GroupBroker]) -> list[str]:
+    """Returns a line for each setting that keeps members of a group from reading, with the command that changes it."""
+    wanted = {"enabled": ("is suspended", "--enable"), "broadcast": ("may not broadcast", "--broadcast")}
+    found = {name: [one.broker_name for one in settings if not getattr(one, name)] for name in wanted}
+    return [
+        f"the group {text} at {', '.join(found[name])}: `rocketpy group update GROUP {flag}` changes this"
+        for name, (text, flag) in wanted.items()
+        if found[name]
+    ]
 
 
 def member_row(member: GroupMember, state: ConsumerRunningInfo | None, *, as_json: bool) -> dict[str, Any]:
@@ -213,8 +237,8 @@ def queue_row(row: QueueLag) -> dict[str, Any]:
     }
 
 
-NARROW_QUEUES = ("broker_name", "queue_id", "committed_offset", "max_offset", "lag", "last_consumed_at")
-"""Columns of queues at 80 columns; a line below the table has the sum of the held messages."""
+NARROW_QUEUES = ("broker_name", "queue_id", "committed_offset", "lag", "held", "last_consumed_at")
+"""Columns of queues at 80 columns: the maximum offset is the sum of the commit and the lag."""
 
 
 def narrow_topics(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
