@@ -232,11 +232,20 @@ def test_a_drain_goes_on_after_a_timeout_and_undrain_gives_back_the_permission_o
     assert code == 0, err
     assert "may be stopped" in out
     assert f"left in its store until it starts again: group {group}, topic {topic}: 1 message, 0 live members" in out
+    line = f"first ({brokers['first'].broker}) is not ready: draining: brokerPermission is 4, clients cannot write"
+    for shows in (("status",), ("cluster", "list")):
+        out = run(*shows)[1]
+        assert f"{line}; `rocketpy broker undrain first` ends it\n" in out
+        assert f"second ({brokers['second'].broker}) is not ready" not in out
+        shown = json.loads(run(*shows, "--json")[1])
+        shown = shown["brokers"] if shows == ("status",) else shown
+        assert [bool(one["problems"]) for one in shown] == [True, False]
     code, out, _ = run("broker", "undrain", "first", "--dry-run", "--json")
     assert (json.loads(out)["permission"], permission(admin, brokers["first"])) == (6, "4")
     assert run("broker", "undrain", "first")[0] == 0
     (setting,) = (one for one in admin.config("first") if one.key == "brokerPermission")
     assert (setting.value, setting.is_live) == (6, False)
+    assert "not ready" not in run("cluster", "list")[1]
     assert json.loads(run("broker", "undrain", "first", "--json")[1])["state"] == "not drained"
     admin.update_broker_config(brokers["second"].broker, {"brokerPermission": 4})
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketpy.admin.cluster import BrokerHealth
 from rocketpy.admin.live_config import typed
 from rocketpy.admin.plan_calls import PlanCalls
+from rocketpy.admin.status_calls import problems_of
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -601,11 +602,8 @@ class AdminCalls(PlanCalls):
             BrokerHealth(ready=True, alive=True, problems=())
         """
         figures = await self.broker_figures(address)
-        problems = [text for key in ("notReady", "notAlive") for text in str(figures.get(key, "")).splitlines()]
-        ready = figures.get("ready", figures.get("brokerActive")) is True
-        if not (ready or problems):
-            problems.append("draining: clients cannot write")
-        return BrokerHealth(ready, figures.get("alive", True) is True, tuple(problems))
+        ready = figures.get("ready", figures.get("brokerActive", True)) is True
+        return BrokerHealth(ready, figures.get("alive", True) is True, problems_of(figures))
 
     async def ha_status(self, address: str) -> HaStatus:
         """Slaves of one broker and their replication progress.

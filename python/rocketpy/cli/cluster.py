@@ -11,7 +11,7 @@ from rocketpy import Admin, BrokerStatus
 from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.missing import together
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
-from rocketpy.cli.status import broker_rows, failures, kind_of
+from rocketpy.cli.status import broker_rows, failures, kind_of, not_ready
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
@@ -25,7 +25,7 @@ def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None
     title = f"{counts}: {kind_of(brokers)} at {name_server}"
     rows = [facts_of(one) for one in brokers] if as_json else broker_rows(brokers)
     output.show(rows, as_json=as_json, title=title, empty=f"no brokers at {name_server}", in_blocks=True)
-    for line in [] if as_json else failures(brokers):
+    for line in [] if as_json else [*not_ready(brokers), *failures(brokers)]:
         print(line)
 
 
