@@ -74,11 +74,16 @@ def run(arguments: Sequence[str]) -> int:
         return int(str(end.code or 0))
 
 
-def settings_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Splits `KEY=VALUE` texts; the last value of a key applies."""
+def settings_of(pairs: Sequence[str], example: str = "--set flushDiskType=SYNC_FLUSH") -> dict[str, str]:
+    """Splits `KEY=VALUE` texts; the last value of a key applies.
+
+    Args:
+        pairs: The texts.
+        example: Example of the command, for the error.
+    """
     for pair in pairs:
         if "=" not in pair:
-            fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, "for example --set flushDiskType=SYNC_FLUSH")
+            fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, f"for example {example}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
