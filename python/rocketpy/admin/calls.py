@@ -114,7 +114,7 @@ class AdminCalls(PlanCalls):
             readable: Whether consumers may read it.
             writable: Whether producers may send to it.
             cluster: Only at the brokers of this cluster.
-            broker: Only at this broker.
+            broker: Only at the broker with this name, or `host:port` of its master.
             attributes: Attributes to set, by name; the value None removes an attribute. Other attributes stay
                 unchanged. RocketPy's brokers support `retention.hours`, `flush.type` and some of Apache's attributes.
             force: Whether to remove queues even if they hold messages. Restoring the old number of queues makes them
@@ -127,6 +127,8 @@ class AdminCalls(PlanCalls):
         """
         if _other:
             raise no_option(self.create_topic, _other)
+        if broker is not None and ":" in broker:
+            broker, _ = await self._master(broker)
         change = TopicChange(
             topic,
             queues,

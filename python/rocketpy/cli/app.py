@@ -152,8 +152,8 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
     ),
     ("group", "Consumer groups of a cluster.", CLIENTS): (
         ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
-        ("describe", group.describe), ("show", group.show), ("producers", group.producers), ("lag", group.lag), ("reset", group.reset),
-        ("clone", group.clone), ("update", group.update),
+        ("describe", group.describe), ("show", group.show), ("producers", group.producers), ("lag", group.lag),
+        ("reset", group.reset), ("clone", group.clone), ("update", group.update),
     ),
     ("offset", "Offsets of consumer groups, by queue.", CLIENTS): (
         ("show", offset.show), ("set", offset.set_offset),

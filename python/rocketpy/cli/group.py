@@ -13,7 +13,7 @@ from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.missing import check_missing, together
 from rocketpy.cli.narrow import by_topic, narrowed
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
@@ -327,7 +327,7 @@ def update(
     notify: Annotated[
         bool | None, typer.Option("--notify/--no-notify", help="Whether members learn at once that one joined or left.")
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    broker: Broker = None,
     dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,

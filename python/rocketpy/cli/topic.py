@@ -14,9 +14,10 @@ from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
 from rocketpy.base.text import printable
 from rocketpy.base.topic_names import TopicNames
+from rocketpy.cli.masters import masters
 from rocketpy.cli.missing import check_missing, notice
 from rocketpy.cli.narrow import narrowed
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, Json, NameServer, Yes, confirm
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN, TopicNotFoundError
@@ -104,7 +105,7 @@ def create(
             help="Set an attribute, such as retention.hours=24; NAME= removes it. May be repeated.",
         ),
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    broker: Broker = None,
     force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold messages.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
@@ -112,6 +113,8 @@ def create(
     """Create a topic, or change its queues or attributes. Other settings stay unchanged."""
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
+        if broker is not None:
+            [(broker, _)] = masters(admin, broker)
         known = None if is_system_topic(topic) else find(admin, topic)
         if topic == SCHEDULES and queues != 1 and (queues or known is None):
             raise CommandError(f"topic {SCHEDULES} must have one queue", ExitCode.USAGE, ONE_ORDER)
