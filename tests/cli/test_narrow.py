@@ -12,7 +12,6 @@ from rocketpy.cli.group import NARROW_QUEUES, narrow_topics
 from rocketpy.cli.narrow import by_topic, narrowed
 from rocketpy.cli.topic import narrow_queues
 from rocketpy.console import output
-from rocketpy.testing import fresh_name
 from waiting import wait_until
 
 WIDTH = 80

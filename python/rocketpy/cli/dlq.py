@@ -17,7 +17,7 @@ from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import notice
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
@@ -257,6 +257,7 @@ def resend(
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also send dead letters that were resent before.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Send. Without it, the messages are only shown.")] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -267,7 +268,7 @@ def resend(
         if to is not None:
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
-        if not yes:
+        if dry_run or not yes:
             preview(admin, letters, to, again, as_json, none_of(group, which, name_server))
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
@@ -286,8 +287,7 @@ def resend(
                     sent += 1
                 bar.update(task, completed=sent + known + left + len(rejected))
         except BaseException:
-            count = output.counted(sent, "dead letter")
-            output.STDERR.print(f"{count} sent; run the command again to continue", markup=False)
+            notice_of_end(sent)
             raise
     if as_json:
         facts = {
@@ -301,6 +301,12 @@ def resend(
     else:
         print(f"{output.counted(sent, 'dead letter')} sent\n{others(known, left)}", end="")
     output.check_rejected("dead letter", [f"{one.letter.message.msg_id}: {one.rejected}" for one in rejected])
+
+
+def notice_of_end(sent: int) -> None:
+    """Prints how many dead letters an interrupted resend has sent."""
+    count = output.counted(sent, "dead letter")
+    output.STDERR.print(f"{count} sent; run the command again to continue", markup=False)
 
 
 def others(known: int, left: int) -> str:

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, ConsumerRunningInfo, GroupBroker, GroupMember, GroupNotFoundError, QueueLag
+from rocketpy import Admin, ConsumerRunningInfo, GroupBroker, GroupMember, GroupNotFoundError, MessageQueue, QueueLag
 from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.missing import check_missing, together
 from rocketpy.cli.narrow import by_topic, narrowed
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.plans import check_stopped, cloned_topics, group_places
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
@@ -32,18 +33,25 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     check_missing(groups.missing, "groups")
 
 
-def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+def create(group: Name, dry_run: DryRun = False, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Create a group, so that `group reset` can set its start. An existing group is not changed."""
     with Admin(name_servers=name_server, **WAITING) as admin:
+        if dry_run:
+            output.show(group_places(admin, group), as_json=as_json, empty="")
+            return
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
 
 
-def delete(group: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
+def delete(group: Name, yes: Yes = False, dry_run: DryRun = False, name_server: NameServer = LOCAL) -> None:
     """Delete a group with its stored offsets. Its members must be stopped."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group, LIST):
         topics = {lag.queue.topic for lag in admin.group_lag(group)}
         offsets = f"its offsets in {output.counted(len(topics), 'topic')}"
+        if dry_run:
+            check_stopped(admin, group)
+            print(f"would delete group {group} with {offsets}")
+            return
         confirm(f"delete group {group} with {offsets}?", yes=yes)
         admin.delete_group(group)
     print(f"deleted group {group} with {offsets}")
@@ -153,17 +161,21 @@ def clone(
     force: Annotated[
         bool, typer.Option("--force", help="Copy even while TO has members, whose next commits replace the offsets.")
     ] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Copy the stored offsets of group FROM to group TO. Both must exist. Stop the members of TO, or use --force."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        topics = admin.clone_offsets(source, target, topic=topic, force=force)
+        if dry_run:
+            topics = cloned_topics(admin, source, target, topic, force=force)
+        else:
+            topics = admin.clone_offsets(source, target, topic=topic, force=force)
     rows = [{"topic": name} for name in topics]
     output.show(
         rows,
         as_json=as_json,
-        title=f"{target} has the offsets of {source}",
+        title=f"{target} {'would have' if dry_run else 'has'} the offsets of {source}",
         empty=f"{source} has no offsets at {name_server} yet",
     )
 
@@ -276,6 +288,7 @@ def reset(
     new_topic: Annotated[
         bool, typer.Option("--new-topic", help="Reset even if the group does not consume this topic yet.")
     ] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -284,13 +297,21 @@ def reset(
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         if not new_topic:
             check_consumes(admin, group, topic)
-        offsets = admin.reset_offsets(group, topic, target, force=force)
-    rows = [
-        {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
-        for queue, offset in offsets.items()
-    ]
+        if dry_run:
+            rows = [
+                place_of(one.queue) | {"before": one.before, "offset": one.after, "state": "would change"}
+                for one in admin.plan_reset(group, topic, target, force=force)
+            ]
+        else:
+            offsets = admin.reset_offsets(group, topic, target, force=force)
+            rows = [place_of(queue) | {"offset": offset} for queue, offset in offsets.items()]
     empty = f"topic {topic} has no queues at {name_server}"
     output.show(rows, as_json=as_json, title=f"{group} on {topic}", empty=empty)
+
+
+def place_of(queue: MessageQueue) -> dict[str, Any]:
+    """Returns the first columns of a queue."""
+    return {"broker_name": queue.broker_name, "queue_id": queue.queue_id}
 
 
 def check_consumes(admin: Admin, group: str, topic: str) -> None:

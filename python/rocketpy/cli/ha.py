@@ -12,7 +12,8 @@ from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, 
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.clock import monotonic
 from rocketpy.base.text import printable
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
+from rocketpy.cli.plans import role_change
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
@@ -127,6 +128,7 @@ def promote(
         bool, typer.Option("--force", help="Do not check for another running master or a slave with more messages.")
     ] = False,
     token_file: TokenFile = None,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Promote a slave to master of its broker name. Refused while another master answers.
@@ -138,6 +140,9 @@ def promote(
     with Admin(name_servers=name_server, **WAITING) as admin:
         address = address_of(admin, broker, is_slave=True)
         with refused(address, "demote or stop a master before another one is promoted"):
+            if dry_run:
+                output.show_one(role_change(admin, address, to_master=True, force=force), as_json=False)
+                return
             admin.promote(address, sync=sync, force=force, token=token)
             wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
@@ -155,6 +160,7 @@ def demote(
         ),
     ] = False,
     token_file: TokenFile = None,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Demote a master to slave of its broker name, once a slave has its whole log. It accepts no messages any more."""
@@ -162,6 +168,9 @@ def demote(
     with Admin(name_servers=name_server, **WAITING) as admin:
         address = address_of(admin, broker, is_slave=False)
         with refused(address, "a slave must follow this master and have its whole log"):
+            if dry_run:
+                output.show_one(role_change(admin, address, to_master=False, force=force), as_json=False)
+                return
             admin.demote(address, broker_id=broker_id, force=force, token=token)
             wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
@@ -189,7 +198,7 @@ STATUS_HINT = "`rocketpy ha status` shows the brokers with their addresses"
 
 
 def address_of(admin: Admin, broker: str, *, is_slave: bool) -> str:
-    """Returns the address of a broker that is given by address or name. A name stands for the master or the only slave.
+    """Returns the address of a broker that is given by address or name: of its master, or of its only slave.
 
     Raises:
         CommandError: The address is not HOST:PORT, or the name has no such broker, or several slaves.

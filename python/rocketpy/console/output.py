@@ -71,7 +71,7 @@ def show(
             `no groups at 127.0.0.1:9876`.
         title: Line above the table.
         in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
-        narrow: Tables with fewer columns for such a terminal, by the line above each, if they fit.
+        narrow: Tables with fewer columns for a narrow terminal, by the line above each, if they fit.
     """
     if as_json:
         print(json.dumps([plain(row) for row in rows], indent=2))
