@@ -171,7 +171,9 @@ class Admin(Closing):
     clean_broker = at_once(AdminCalls.clean_broker, "Admin")
     undrain_broker = at_once(AdminCalls.undrain_broker, "Admin")
 
-    def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
+    def dead_letters(
+        self, group: str, which: DeadLetterFilter | None = None, *, newest_first: bool = False
+    ) -> Iterator[DeadLetter]:
         """Yields the dead letters of a group, queue by queue, the oldest first. Later dead letters are left out.
 
         A group that gave up no message has none. The dead letters of a deleted group can still be read.
@@ -179,13 +181,14 @@ class Admin(Closing):
         Args:
             group: The consumer group.
             which: Filter of the dead letters; default: all.
+            newest_first: Whether to yield the newest of all queues first, by the time at which they were stored.
 
         Raises:
             GroupNotFoundError: Neither the group nor a topic of its dead letters exists.
             InvalidArgumentError: A time is invalid.
             RequestTimeoutError: A broker does not answer. The dead letters of the others were yielded before.
         """
-        return steps(finished(self._calls._letters_of(group, which)))
+        return steps(finished(self._calls._letters_of(group, which, newest_first)))
 
     def resend_dead_letters(
         self,

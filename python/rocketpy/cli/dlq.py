@@ -80,6 +80,7 @@ def show(
     most: Annotated[
         int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are selected.")
     ] = 64,
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +93,7 @@ def show(
         letters: list[DeadLetter] = []
         problem: RocketPyError | None = None
         try:
-            letters.extend(islice(dead_letters(admin, group, which), most + 1))
+            letters.extend(islice(dead_letters(admin, group, which, newest_first=newest), most + 1))
         except UNKNOWN as error:
             if not letters:
                 raise
@@ -103,7 +104,7 @@ def show(
     output.show(rows, as_json=as_json, empty=none_of(group, which, name_server), in_blocks=True)
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
-        print(f"only the oldest {most} are shown: --max N shows N", file=stream)
+        print(f"only the {'newest' if newest else 'oldest'} {most} are shown: --max N shows N", file=stream)
     if problem is not None:
         raise CommandError(str(problem), ExitCode.UNAVAILABLE, "the dead letters of the other brokers are printed")
 
