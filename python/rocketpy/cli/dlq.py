@@ -78,7 +78,7 @@ def show(
     msg_id: Id = None,
     properties: Property = None,
     most: Annotated[
-        int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are selected.")
+        int, typer.Option("--max", min=1, help="Maximum number of messages: the oldest, or the newest with --newest.")
     ] = 64,
     newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
     name_server: NameServer = LOCAL,
