@@ -74,8 +74,8 @@ _NAMES = {
     "admin.answers": ("Answers", "ConsumerRunningInfo", "MemberQueue", "MissingBroker"),
     "admin.changes": ("CleanedPart", "DirectResult", "OffsetChange", "ResentMessage", "SettingChange"),
     "admin.cluster": (
-        "BrokerHealth", "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag",
-        "TopicBroker", "TopicInfo"
+        "BrokerHealth", "BrokerInfo", "GroupBroker", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo",
+        "QueueLag", "TopicBroker", "TopicInfo"
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "admin.drains": ("DrainStep", "GroupRest", "MoveStep", "TopicWrites"),

@@ -89,9 +89,62 @@ def test_topic_update_and_perm_show_each_broker_and_a_dry_run_changes_nothing(ru
     assert refusal(run("topic", "perm", topic, "x"), 2)[1].startswith("write r")
     assert refusal(run("topic", "update", topic), 2)[0] == "no setting is given"
     assert refusal(run("topic", "update", "missing", "--queues", "4"), 3)[0].startswith("no route for topic: missing")
-    error, hint = refusal(run("topic", "update", topic, "--attribute", "retention.hours=never"), 4)
-    assert error == f"topic {topic} is not changed at first, second"
+    error, hint = refusal(run("topic", "update", topic, "--attribute", "retention.hours=never"), 2)
+    assert error.startswith(f"topic {topic} is not changed at first, second: topic creation was refused by ")
     assert "run the command again" in hint
+
+
+SAME = {
+    3: [  # broker, topic or group that does not exist
+        "topic create {topic} --broker x", "topic update {topic} --queues 4 --broker x",
+        "topic perm {topic} r --broker x", "topic move {topic} --from x --to first",
+        "group update {group} --retries 3 --broker x", "broker drain x", "broker undrain x", "broker clean x --files",
+        "quota list --broker x", "config list x", "config unset x maxTopics", "ha demote x", "ha promote x",
+        "offset set {group} --topic {topic} --queue 0 --to 0 --broker x", "topic describe x",
+        "topic update x --queues 4", "topic perm x r", "topic delete x --yes", "topic move x --from first --to second",
+        "group reset {group} --topic x --to latest --new-topic",
+        "offset set {group} --topic x --queue 0 --to 0 --new-topic", "message query x --key k", "group describe x",
+        "group show x", "group lag x", "group delete x --yes", "group clone x {group}", "group clone {group} x",
+        "group update x --retries 3", "group reset x --topic {topic} --to latest", "offset show x",
+        "offset set x --topic {topic} --queue 0 --to 0 --broker first --new-topic", "dlq show x",
+    ],
+    2: [  # invalid name or value, and key or attribute that does not exist
+        "topic create a$b", "group create a$b", "topic create {topic} --attribute x=1",
+        "topic update {topic} --attribute x=1", "config set first x=1", "config set first fileReservedTime=x",
+        "config unset first x", "config explain x", "quota set address x --send-messages 1",
+        "group update {group} --retries -7", "topic perm {topic} x",
+    ],
+}  # fmt: skip
+"""Commands with the same mistake, by their exit code."""
+
+
+@pytest.mark.parametrize(("code", "line"), [(code, line) for code, lines in SAME.items() for line in lines])
+def test_the_same_mistake_has_the_same_exit_code(address: str, same: dict[str, str], code: int, line: str):
+    words = [word.format_map(same) for word in line.split()]
+    at = [] if words[:2] == ["config", "explain"] else ["--name-server", address]
+    refusal(command("--timeout", "60", *words, *at), code)
+
+
+def test_a_topic_is_created_at_a_broker_given_by_name_or_by_address(run: Run, admin: Admin, brokers: dict[str, Broker]):
+    topic = fresh_name("topic")
+    for name, given in (("first", "first"), ("second", brokers["second"].broker)):
+        code, out, err = run("topic", "create", topic, "--queues", "2", "--broker", given, "--json")
+        assert (code, json.loads(out)) == (0, {"topic": topic, "queues": 2}), err
+        assert name in {one.broker_name for one in admin.describe_topic(topic).brokers}
+    admin.create_topic(topic, queues=3, broker=brokers["second"].broker)
+    assert {one.broker_name: one.read_queues for one in admin.describe_topic(topic).brokers} == {
+        "first": 2,
+        "second": 3,
+    }
+
+
+@pytest.fixture(scope="module")
+def same(admin: Admin) -> dict[str, str]:
+    """A topic and a group."""
+    topic, group = fresh_name("topic"), fresh_name("group")
+    admin.create_topic(topic, queues=1)
+    admin.create_group(group)
+    return {"topic": topic, "group": group}
 
 
 def test_group_update_names_its_settings(run: Run, admin: Admin):
@@ -106,7 +159,24 @@ def test_group_update_names_its_settings(run: Run, admin: Admin):
     assert refusal(run("group", "update", "missing", "--retries", "3"), 3)[0] == "no such group: missing"
 
 
-def test_offset_set_names_broker_and_range(run: Run, admin: Admin, address: str):
+def test_group_show_has_the_settings_and_group_describe_says_what_keeps_members_from_reading(run: Run, admin: Admin):
+    group = fresh_name("group")
+    admin.create_group(group)
+    assert "suspended" not in run("group", "describe", group)[1]
+    admin.update_group(group, broker="second", enabled=False, broadcast=False, retries=3)
+    first, second = rows(run("group", "show", group, "--json"))
+    assert (first["broker_name"], first["enabled"], first["retries"]) == ("first", True, 16)
+    assert (second["broker_name"], second["enabled"], second["broadcast"], second["retries"]) == (
+        "second", False, False, 3
+    )  # fmt: skip
+    assert "retries" in run("group", "show", group)[1]
+    said = run("group", "describe", group)[1]
+    assert "the group is suspended at second: `rocketpy group update GROUP --enable` changes this" in said
+    assert "the group may not broadcast at second: `rocketpy group update GROUP --broadcast`" in said
+    assert refusal(run("group", "show", "missing"), 3)[0] == "no such group: missing"
+
+
+def test_offset_set_names_broker_and_range(run: Run, admin: Admin, address: str, brokers: dict[str, Broker]):
     topic, group = fresh_name("topic"), fresh_name("group")
     admin.create_topic(topic, queues=1)
     admin.create_group(group)
@@ -116,8 +186,8 @@ def test_offset_set_names_broker_and_range(run: Run, admin: Admin, address: str)
     line = ("offset", "set", group, "--topic", topic, "--queue", "0")
     error, hint = refusal(run(*line, "--to", "1"), 2)
     assert error == f"topic {topic} has queues at several brokers: first, second"
-    assert hint == "name one with --broker NAME"
-    at = (*line, "--broker", "first")
+    assert hint == "name one with --broker BROKER"
+    at = (*line, "--broker", brokers["first"].broker)
     (plan,) = rows(run(*at, "--to", "1", "--dry-run", "--json"))
     assert plan == {"broker_name": "first", "queue_id": 0, "before": None, "after": 1, "state": "would change"}
     assert admin.group_lag(group) == []
@@ -215,11 +285,20 @@ def test_a_drain_goes_on_after_a_timeout_and_undrain_gives_back_the_permission_o
     assert code == 0, err
     assert "may be stopped" in out
     assert f"left in its store until it starts again: group {group}, topic {topic}: 1 message, 0 live members" in out
+    line = f"first ({brokers['first'].broker}) is not ready: draining: brokerPermission is 4, clients cannot write"
+    for shows in (("status",), ("cluster", "list")):
+        out = run(*shows)[1]
+        assert f"{line}; `rocketpy broker undrain first` ends it\n" in out
+        assert f"second ({brokers['second'].broker}) is not ready" not in out
+        shown = json.loads(run(*shows, "--json")[1])
+        shown = shown["brokers"] if shows == ("status",) else shown
+        assert [bool(one["problems"]) for one in shown] == [True, False]
     code, out, _ = run("broker", "undrain", "first", "--dry-run", "--json")
     assert (json.loads(out)["permission"], permission(admin, brokers["first"])) == (6, "4")
     assert run("broker", "undrain", "first")[0] == 0
     (setting,) = (one for one in admin.config("first") if one.key == "brokerPermission")
     assert (setting.value, setting.is_live) == (6, False)
+    assert "not ready" not in run("cluster", "list")[1]
     assert json.loads(run("broker", "undrain", "first", "--json")[1])["state"] == "not drained"
     admin.update_broker_config(brokers["second"].broker, {"brokerPermission": 4})
     try:

@@ -43,6 +43,10 @@ def test_dead_letters_are_listed_shown_and_exported(rocketpy, topic: str, group:
         (one["body"], one["origin_topic"], one["reconsume_times"], one["reason"], one["error"]) for one in some
     ] == [("two", topic, 1, "GIVEN_UP", ERROR)]
     assert "only the oldest 1 are shown" in rocketpy("dlq", "show", group, "--max", "1").stdout
+    shown = rocketpy("dlq", "show", group, "--newest", "--json").stdout
+    assert [one["msg_id"] for one in json.loads(shown)] == [
+        one["msg_id"] for one in reversed(json.loads(rocketpy("dlq", "show", group, "--json").stdout))
+    ]
     assert bodies(rocketpy("dlq", "export", group, "--since", "-1h", "--max", "2").stdout) == ["one", "two"]
     file = tmp_path / "dead.jsonl"
     rocketpy("dlq", "export", group, str(file))

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.cli import serve
+from rocketpy.cli import main, serve
+from rocketpy.cli.cluster import new_folder
 from rocketpy.cli.config import load
 from rocketpy.cli.flags import BROKER_PORT, COMMANDS, NAME_SERVER_PORT
+from rocketpy.console.exits import ExitCode
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -50,6 +52,40 @@ def test_every_flag_is_parsed():
 def test_short_flags_are_those_of_mqbroker_and_the_folder_may_be_left_to_the_configuration():
     options = serve.parse(["broker", "-c", "broker.conf", "-n", "a:1;b:2"])
     assert (options["dir"], options["config"], options["name_server"]) == (None, Path("broker.conf"), "a:1;b:2")
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("broker drian", "drian (did you mean drain?)", "`rocketpy broker drain BROKER` is the command"),
+        ("broker -n 127.0.0.1:1 drain", "drain", "`rocketpy broker drain BROKER` is the command"),
+        ("--timeout 5 broker Undrian", "Undrian (did you mean undrain?)", "`rocketpy broker undrain BROKER`"),
+        ("server status", "status", "`rocketpy status` shows the cluster"),
+        ("--timeout 5 server stop", "stop", "Ctrl-C or SIGTERM stops a server"),
+        ("cluster up 2m", "2m", "`rocketpy cluster up DIR --topology 2m` is the command"),
+    ],
+)
+def test_a_word_that_is_probably_a_command_is_not_a_new_folder(
+    line: str, error: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == ExitCode.USAGE
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("error: ")
+    assert shown[0].endswith(f": {error}")
+    assert shown[1].startswith(f"hint: {hint}")
+    assert shown[1].endswith(f"write ./{line.split()[-1]}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_folder_or_a_path_is_never_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("./drian", "main", "store", "data"):
+        assert serve.parse(["broker", text])["dir"] == Path(text)
+    Path("drian").mkdir()
+    Path("2m").mkdir()
+    assert serve.parse(["broker", "drian"])["dir"] == Path("drian")
+    assert new_folder("2m") == new_folder("./2m") == Path("2m")
 
 
 @pytest.mark.parametrize(

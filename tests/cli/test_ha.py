@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy import AccessDeniedError, Admin
+from rocketpy import AccessDeniedError, Admin, BrokerInfo
 from rocketpy.cli import ha
 from rocketpy.console.exits import CommandError
 from waiting import wait_until
@@ -45,7 +45,8 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     refused = command("ha", "promote", second, name_server=names, code=None).stderr
     assert f"the master at {first} answers" in refused
     command("ha", "promote", "127.0.0.1:1", name_server=names, code=None)
-    assert "is a slave now" in command("ha", "demote", first, "--token-file", str(token), name_server=names).stdout
+    demoted = command("ha", "demote", "pair", "--token-file", str(token), name_server=names).stdout
+    assert f"{first} is a slave now" in demoted
     assert "is the master now" in command("ha", "promote", second, "--sync", name_server=names).stdout
     wait_until(lambda: follows(1), "the former master follows")
     command("produce", "orders", stdin="two\n", name_server=names)
@@ -78,11 +79,37 @@ def test_a_role_change_from_another_machine_needs_the_token_file(command, tmp_pa
             assert "haTokenFile" in error
 
 
-@pytest.mark.parametrize("address", ["pair", "127.0.0.1", "127.0.0.1:", ":10911"])
+@pytest.mark.parametrize("address", ["127.0.0.1:", ":10911"])
 @pytest.mark.parametrize("verb", ["promote", "demote"])
-def test_a_broker_whose_role_changes_is_named_with_its_port(command, verb: str, address: str):
+def test_the_address_of_a_broker_whose_role_changes_has_host_and_port(command, verb: str, address: str):
     error = command("ha", verb, address, code=2).stderr
-    assert error.startswith(f"error: expected HOST:PORT of a broker: {address}\nhint: `rocketpy ha status`")
+    assert error.startswith(f"error: expected name or HOST:PORT of a broker: {address}\nhint: `rocketpy ha status`")
+
+
+def test_a_name_stands_for_the_master_or_the_only_slave(monkeypatch: pytest.MonkeyPatch):
+    known = {
+        "pair": {0: "a:1", 1: "b:1"},
+        "three": {0: "a:2", 2: "b:2", 3: "c:2"},
+        "alone": {0: "a:3"},
+        "left": {1: "b:4"},
+    }
+    brokers = [BrokerInfo(name, "cluster", addresses) for name, addresses in known.items()]
+    monkeypatch.setattr(Admin, "brokers", lambda _: brokers)
+    with Admin("127.0.0.1:1") as admin:
+        assert ha.address_of(admin, "d:5", is_slave=True) == "d:5"
+        assert [ha.address_of(admin, name, is_slave=False) for name in ("pair", "three", "alone")] == [
+            "a:1",
+            "a:2",
+            "a:3",
+        ]
+        assert [ha.address_of(admin, name, is_slave=True) for name in ("pair", "left")] == ["b:1", "b:4"]
+        for name, is_slave, says in (
+            ("three", True, "several slaves: b:2, c:2"), ("alone", True, "no slave of"),
+            ("left", False, "no master of"),
+            ("none", False, "no master of this name or address: none"),
+        ):  # fmt: skip
+            with pytest.raises(CommandError, match=says):
+                ha.address_of(admin, name, is_slave=is_slave)
 
 
 def test_the_address_of_a_name_server_is_no_brokers(start, command):

@@ -200,7 +200,7 @@ def test_each_command_that_a_text_names_exists_with_its_options():
 READ_ONLY = {
     "cluster list", "config diff", "config explain", "config list", "config show", "consume", "dlq list", "dlq show",
     "doctor",
-    "group describe", "group lag", "group list", "ha status", "message query", "offset show", "ping",
+    "group describe", "group lag", "group list", "group show", "ha status", "message query", "offset show", "ping",
     "quota list", "schedule list",
     "status",
     "store diff",
@@ -208,7 +208,7 @@ READ_ONLY = {
 }  # fmt: skip
 OTHERS = {
     "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
-    "demo", "group create", "group reset", "ha demote",
+    "demo", "group create", "group reset", "group update", "ha demote",
     "ha promote", "message resend",
     "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",
     "testkit", "top",

@@ -60,24 +60,29 @@ def test_keys_are_set_at_a_name_server(command, where: dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "says"),
+    ("line", "code", "says", "hint"),
     [
-        ("set broker-a noSuchKey=1", None, "noSuchKey"),
-        ("set broker-a fileReservedTime=many", None, "fileReservedTime"),
-        ("set broker-a fileReservedTime=1 maxTopics=40", None, "--at-restart"),
-        ("set broker-a brokerName=b", None, "brokerName"),
-        ("set no-such-broker fileReservedTime=1", None, "no-such-broker"),
-        ("set broker-a fileReservedTime", 2, "KEY=VALUE"),
-        ("unset broker-a", 2, "a key is missing"),
-        ("unset broker-a fileReservdTime", None, "fileReservdTime"),
-        ("unset --store no-such-folder fileReservedTime", None, "no-such-folder"),
+        ("set broker-a noSuchKey=1", 2, "noSuchKey", "`rocketpy config list SERVER` lists the keys"),
+        ("set broker-a fileReservdTime=1", 2, "fileReservdTime", "did you mean fileReservedTime?"),
+        ("set broker-a fileReservedTime=many", 2, "fileReservedTime", "config show"),
+        ("set broker-a fileReservedTime=1 maxTopics=40", 5, "--at-restart", "config show"),
+        ("set broker-a brokerName=b", 5, "brokerName", "config show"),
+        ("set no-such-broker fileReservedTime=1", 3, "no-such-broker", "cluster list"),
+        ("set broker-a fileReservedTime", 2, "KEY=VALUE", "`rocketpy config set BROKER fileReservedTime=24`"),
+        ("set broker-a fileReservedTime=1 file_reserved_time=1", 2, "fileReservedTime and file_reserved_time", "once"),
+        ("set broker-a fileReservedTime=1 fileReservedTime=2", 2, "the same key: fileReservedTime", "once"),
+        ("unset broker-a", 2, "a key is missing", "config unset SERVER KEY"),
+        ("unset broker-a fileReservdTime", 2, "fileReservdTime", "did you mean fileReservedTime?"),
+        ("unset --store no-such-folder fileReservedTime", 3, "no-such-folder", "check the path"),
     ],
 )
 def test_wrong_changes_are_errors_and_change_nothing(
-    command, where: dict[str, str], line: str, code: int | None, says: str
+    command, where: dict[str, str], line: str, code: int, says: str, hint: str
 ):
     result = command("config", *line.split(), code=code, **where)
-    assert says in result.stderr.splitlines()[0]
+    error, way_out = result.stderr.splitlines()
+    assert says in error
+    assert hint in way_out
     listed = rows(command("config", "list", "broker-a", "--json", **where).stdout)
     assert listed["fileReservedTime"]["value"] == 72
 

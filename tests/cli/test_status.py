@@ -260,8 +260,8 @@ EMPTY = {
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }
-NEVER_EMPTY = {"cluster list", "config list", "ha status", "status", "topic describe"}
-"""Commands that end with an error without brokers, or without the topic."""
+NEVER_EMPTY = {"cluster list", "config list", "group show", "ha status", "status", "topic describe"}
+"""Commands that end with an error without brokers, or without the topic or group."""
 
 
 @pytest.mark.parametrize("line", EMPTY)

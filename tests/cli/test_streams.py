@@ -31,6 +31,7 @@ ARGUMENTS: dict[str, Sequence[str]] = {
     "group create": ["made", "--name-server", "{names}"],
     "group delete": ["doomed", "--yes", "--name-server", "{names}"],
     "group describe": ["readers", "--name-server", "{names}"],
+    "group show": ["readers", "--name-server", "{names}"],
     "group producers": ["filler", "--name-server", "{names}"],
     "group lag": ["readers", "--name-server", "{names}"],
     "group reset": ["readers", "--topic", "{topic}", "--to", "earliest", "--new-topic", "--name-server", "{names}"],

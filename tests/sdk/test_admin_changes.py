@@ -142,6 +142,46 @@ def test_settings_of_a_group_change_where_it_is_and_bad_values_change_nothing(ad
     assert changed(admin.update_group(group, retries=3, enabled=True)) == {("second", "enabled", False, True)}
 
 
+def test_settings_of_a_group_are_known_at_each_broker_that_has_it(admin: Admin):
+    group = fresh_name("group")
+    admin.create_group(group)
+    assert [(one.broker_name, one.enabled, one.retries) for one in admin.group_settings(group)] == [
+        ("first", True, 16), ("second", True, 16)
+    ]  # fmt: skip
+    changes = {"enabled": False, "broadcast": False, "retries": 3, "retry_queues": 2, "notify_members": False,
+               "ordered": True, "timeout_minutes": 5}  # fmt: skip
+    admin.update_group(group, broker="second", **changes)
+    first, second = admin.group_settings(group)
+    assert (first.enabled, first.ordered, second.address) == (True, False, admin.brokers()[1].addresses[0])
+    assert {name: getattr(second, name) for name in changes} == changes
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.group_settings(fresh_name("missing"))
+
+
+def test_the_plan_of_a_reset_has_the_offsets_of_the_reset_and_stores_none(brokers, admin: Admin):
+    topic, group = fresh_name("plan"), fresh_name("group")
+    admin.create_topic(topic, queues=1)
+    admin.create_group(group)
+    stored(brokers, admin, topic, "1", "2", "3")
+    queues = admin.queues(topic)
+    wait_until(lambda: sum(map(admin.max_offset, queues)) == 3, "all are readable")
+    for where in ("latest", "earliest"):
+        plan = admin.plan_reset(group, topic, where)
+        assert [one.queue for one in plan] == queues
+        assert [one.before for one in plan] == [admin.committed_offset(group, queue) for queue in queues]
+        assert {one.queue: one.after for one in plan} == admin.reset_offsets(group, topic, where)
+        assert sum(one.after for one in plan) == (3 if where == "latest" else 0)
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.plan_reset(fresh_name("missing"), topic, "latest")
+    with pytest.raises(rocketpy.TopicNotFoundError):
+        admin.plan_reset(group, fresh_name("missing"), "latest")
+    with rocketpy.Consumer(group, topic, name_servers=servers(brokers)) as consumer:
+        wait_until(consumer.assignment, "the member has its queues")
+        with pytest.raises(rocketpy.GroupConflictError):
+            admin.plan_reset(group, topic, "latest")
+        assert len(admin.plan_reset(group, topic, "latest", force=True)) == 2
+
+
 def test_an_offset_is_set_within_the_queue_of_a_stopped_group(brokers, admin: Admin):
     topic, group = fresh_name("offsets"), fresh_name("reader")
     admin.create_topic(topic, queues=1, broker="first")

@@ -9,8 +9,11 @@ from wire import OK, SEND, SEND_MESSAGE, Raw, give_up, request
 
 import rocketpy
 from rocketpy import DeadLetterFilter, Message
+from rocketpy.admin import dead_letter_calls
 from rocketpy.admin.dead_letters import Pace
+from rocketpy.base.instant import now_ms
 from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -55,6 +58,33 @@ def test_text_of_a_dead_letter_has_its_error_cut_after_100_characters(error, sho
     properties = {"DLQ_REASON": "GIVEN_UP"} | ({} if error is None else {"DLQ_ERROR": error})
     letter = rocketpy.DeadLetter("billing", SimpleNamespace(properties=properties))
     assert f"DeadLetter(group='billing', reason='GIVEN_UP', {shown}, message=" in str(letter)
+
+
+def test_the_newest_dead_letters_of_all_queues_come_first(
+    admin, rocketpy_server, producer, group, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dead_letter_calls, "READ_BACKWARDS", 2)
+    topic = f"%DLQ%{group}"
+    admin.create_topic(topic, queues=2)
+    order = [0, 1, 1, 0, 0, 1, 0, 0, 0]
+    queues = admin.queues(topic)
+    stored = []
+    for number, queue in enumerate(order):
+        producer.send(Message(topic, b"%d" % number), queue=queues[queue])
+        stored = letters(admin, group, number + 1)  # each has a time of its own
+        newest_ms = max(one.message.stored_at_ms for one in stored)
+        wait_until(lambda at=newest_ms: now_ms() > at)
+    newest = [one.message.body for one in admin.dead_letters(group, newest_first=True)]
+    assert newest == [b"%d" % number for number in reversed(range(len(order)))]
+    assert [one.message.body for one in stored] != sorted(newest), "queue by queue"
+    others = DeadLetterFilter(until=max(one.message.stored_at for one in stored))
+    assert [one.message.body for one in admin.dead_letters(group, others, newest_first=True)] == newest[1:]
+
+    async def main() -> list[bytes]:
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as twin:
+            return [one.message.body async for one in twin.dead_letters(group, newest_first=True)]
+
+    assert asyncio.run(main()) == newest
 
 
 def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketpy_topic, group):

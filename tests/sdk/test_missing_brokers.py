@@ -113,6 +113,11 @@ def test_changes_are_made_at_the_others(admin: rocketpy.Admin):
     assert (away.broker_name, away.before, away.after) == ("broker-b", None, 7)
     assert "timed out" in away.error
     assert [one.broker_name for one in admin.update_group("mailer", retries=7)] == ["broker-b"]
+    settings = admin.group_settings("mailer", partial=True)
+    assert [(one.broker_name, one.retries) for one in settings] == [("broker-a", 7)]
+    assert [one.broker_name for one in settings.missing] == ["broker-b"]
+    with pytest.raises(RequestTimeoutError, match="settings of group mailer at broker-b are unknown"):
+        admin.group_settings("mailer")
     (away,) = admin.update_topic("orders", writable=True)
     assert (away.broker_name, "timed out" in away.error) == ("broker-b", True)
 

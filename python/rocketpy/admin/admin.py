@@ -163,13 +163,17 @@ class Admin(Closing):
     was_resent = at_once(AdminCalls.was_resent, "Admin")
     update_topic = at_once(AdminCalls.update_topic, "Admin")
     update_group = at_once(AdminCalls.update_group, "Admin")
+    group_settings = at_once(AdminCalls.group_settings, "Admin")
+    plan_reset = at_once(AdminCalls.plan_reset, "Admin")
     set_offset = at_once(AdminCalls.set_offset, "Admin")
     resend_message = at_once(AdminCalls.resend_message, "Admin")
     consume_directly = at_once(AdminCalls.consume_directly, "Admin")
     clean_broker = at_once(AdminCalls.clean_broker, "Admin")
     undrain_broker = at_once(AdminCalls.undrain_broker, "Admin")
 
-    def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
+    def dead_letters(
+        self, group: str, which: DeadLetterFilter | None = None, *, newest_first: bool = False
+    ) -> Iterator[DeadLetter]:
         """Yields the dead letters of a group, queue by queue, the oldest first. Later dead letters are left out.
 
         A group that gave up no message has none. The dead letters of a deleted group can still be read.
@@ -177,13 +181,14 @@ class Admin(Closing):
         Args:
             group: The consumer group.
             which: Filter of the dead letters; default: all.
+            newest_first: Whether to yield the newest of all queues first, by the time at which they were stored.
 
         Raises:
             GroupNotFoundError: Neither the group nor a topic of its dead letters exists.
             InvalidArgumentError: A time is invalid.
             RequestTimeoutError: A broker does not answer. The dead letters of the others were yielded before.
         """
-        return steps(finished(self._calls._letters_of(group, which)))
+        return steps(finished(self._calls._letters_of(group, which, newest_first)))
 
     def resend_dead_letters(
         self,

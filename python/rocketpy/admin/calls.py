@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
 from rocketpy.admin.live_config import typed
-from rocketpy.admin.quota_calls import QuotaCalls
+from rocketpy.admin.plan_calls import PlanCalls
+from rocketpy.admin.status_calls import problems_of
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.hints import hinted
@@ -79,7 +80,7 @@ def master_role(sync: bool) -> str:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(QuotaCalls):
+class AdminCalls(PlanCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -113,7 +114,7 @@ class AdminCalls(QuotaCalls):
             readable: Whether consumers may read it.
             writable: Whether producers may send to it.
             cluster: Only at the brokers of this cluster.
-            broker: Only at this broker.
+            broker: Only at the broker with this name, or `host:port` of its master.
             attributes: Attributes to set, by name; the value None removes an attribute. Other attributes stay
                 unchanged. RocketPy's brokers support `retention.hours`, `flush.type` and some of Apache's attributes.
             force: Whether to remove queues even if they hold messages. Restoring the old number of queues makes them
@@ -126,6 +127,8 @@ class AdminCalls(QuotaCalls):
         """
         if _other:
             raise no_option(self.create_topic, _other)
+        if broker is not None and ":" in broker:
+            broker, _ = await self._master(broker)
         change = TopicChange(
             topic,
             queues,
@@ -601,11 +604,8 @@ class AdminCalls(QuotaCalls):
             BrokerHealth(ready=True, alive=True, problems=())
         """
         figures = await self.broker_figures(address)
-        problems = [text for key in ("notReady", "notAlive") for text in str(figures.get(key, "")).splitlines()]
-        ready = figures.get("ready", figures.get("brokerActive")) is True
-        if not (ready or problems):
-            problems.append("draining: clients cannot write")
-        return BrokerHealth(ready, figures.get("alive", True) is True, tuple(problems))
+        ready = figures.get("ready", figures.get("brokerActive", True)) is True
+        return BrokerHealth(ready, figures.get("alive", True) is True, problems_of(figures))
 
     async def ha_status(self, address: str) -> HaStatus:
         """Slaves of one broker and their replication progress.

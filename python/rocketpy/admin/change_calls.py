@@ -173,7 +173,8 @@ class ChangeCalls(StatusCalls):
                     await self._put_topic(place.broker_name, config, changes, attributes or {})
             except (*FAILURES, TopicNotFoundError) as error:
                 named = {**wanted, **(attributes or {})}
-                changes = [SettingChange(place.broker_name, name, None, named[name], str(error)) for name in named]
+                failure = str(error), error.code
+                changes = [SettingChange(place.broker_name, name, None, named[name], *failure) for name in named]
             found += changes
         return found
 
@@ -250,7 +251,7 @@ class ChangeCalls(StatusCalls):
                 try:
                     await self._ask(native.put_group, address, json.dumps(config))
                 except FAILURES as error:
-                    changes = [replace(one, error=str(error)) for one in changes]
+                    changes = [replace(one, error=str(error), code=error.code) for one in changes]
             found += changes
         return found
 

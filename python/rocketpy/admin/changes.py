@@ -26,6 +26,8 @@ class SettingChange:
     """Requested value; None for an attribute to remove."""
     error: str | None = None
     """Error of a broker that did not change the setting; None if it did, or would do so."""
+    code: int | None = None
+    """Response code of the error; None without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BrokerHealth",
     "BrokerInfo",
+    "GroupBroker",
     "GroupInfo",
     "GroupMember",
     "ProducerConnection",
@@ -78,6 +79,29 @@ class GroupInfo:
     name: str
     members: tuple[str, ...]
     """Client ids of the live members, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBroker:
+    """Settings of a consumer group at one broker, by the names of `Admin.update_group`."""
+
+    broker_name: str
+    address: str
+    """`host:port` of the master."""
+    enabled: bool
+    """Whether the group may read."""
+    broadcast: bool
+    """Whether members may broadcast: each reads all messages."""
+    retries: int
+    """Number of retries before a message becomes a dead letter; -1: the number of the client."""
+    retry_queues: int
+    """Number of queues of the retry topic when it is created; 0: failed messages are dropped."""
+    notify_members: bool
+    """Whether brokers notify members at once when one joins or leaves."""
+    ordered: bool
+    """Label of groups that read in order. RocketPy's brokers only store it."""
+    timeout_minutes: int
+    """Minutes for one message. RocketPy's brokers only store it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from rocketpy import _rocketpy
 from rocketpy.admin.live_config import ConfigUpdate, typed
 from rocketpy.admin.move_calls import MoveCalls
+from rocketpy.base.hints import set_hint
 from rocketpy.base.names import check_type
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import ConfigError, InvalidArgumentError
+from rocketpy.base.similar import nearest
+from rocketpy.errors import ConfigError, InvalidArgumentError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +43,44 @@ def key_list(keys: str | Iterable[str]) -> list[str]:
         if not key or ";" in key:
             raise InvalidArgumentError(f"not a key: {key!r}", hint="`rocketpy config show` lists the keys")
     return found
+
+
+def check_spellings(names: Iterable[str]) -> None:
+    """Checks that no key is named twice.
+
+    Raises:
+        InvalidArgumentError: Two names are spellings of one key.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        key = proper(name.strip())
+        if key in known:
+            raise InvalidArgumentError(f"{known[key]} and {name} are the same key: {key}", hint="name the key once")
+        known[key] = name
+
+
+def unknown_key(error: RefusedError, keys: Iterable[str]) -> str | None:
+    """Key that a server refused because it does not exist; None for another error."""
+
+    def is_known(key: str) -> bool:
+        try:
+            return bool(_rocketpy.config_key_name(key))
+        except ConfigError:
+            return False
+
+    return next((key for key in keys if key in str(error) and not is_known(key)), None)
+
+
+def hint_of_unknown(key: str) -> str:
+    """Hint for a key that does not exist: the most similar one.
+
+    Examples:
+        >>> hint_of_unknown("fileReservdTime")
+        'did you mean fileReservedTime? If not, `rocketpy config list SERVER` lists the keys of the server'
+    """
+    near = nearest(key, (one["name"] for one in _rocketpy.config_keys(None, [], False)[0]))
+    lists = "`rocketpy config list SERVER` lists the keys of the server"
+    return lists if near is None else f"did you mean {near}? If not, {lists}"
 
 
 def proper(key: str) -> str:
@@ -95,6 +135,7 @@ class ConfigCalls(MoveCalls):
             dry_run: Whether to check the change only.
 
         Raises:
+            InvalidArgumentError: Two names are spellings of one key.
             RefusedError: A name is unknown, a value is invalid, or a key cannot be set: the message names it. Nothing
                 was changed.
             NotSupportedError: `at_restart` or `dry_run` at an Apache server.
@@ -109,6 +150,7 @@ class ConfigCalls(MoveCalls):
             [(72, 'default')]
         """
         texts = settings_text(changes)
+        check_spellings(texts)
         return await self._change(server, texts, [], list(texts), at_restart, dry_run)
 
     async def unset_config(self, server: str, keys: str | Iterable[str], *, dry_run: bool = False) -> ConfigUpdate:
@@ -129,7 +171,12 @@ class ConfigCalls(MoveCalls):
     async def _change(
         self, server: str, texts: dict[str, str], unset: list[str], keys: list[str], at_restart: bool, dry_run: bool
     ) -> ConfigUpdate:
-        note = await self._ask(self._native_admin().change_config, server, texts, unset, at_restart, dry_run)
+        try:
+            note = await self._ask(self._native_admin().change_config, server, texts, unset, at_restart, dry_run)
+        except RefusedError as error:
+            if (key := unknown_key(error, keys)) is not None:
+                set_hint(error, hint_of_unknown(key))
+            raise
         wanted = {proper(key) for key in keys}
         values = [one for one in await self.config(server) if one.key in wanted]
         if dry_run:

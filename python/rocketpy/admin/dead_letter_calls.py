@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rocketpy import _rocketpy
     from rocketpy._rocketpy import ReceivedMessage
-    from rocketpy.admin.cluster import GroupMember, TopicInfo
+    from rocketpy.admin.cluster import GroupMember, QueueInfo, TopicInfo
     from rocketpy.message import Message, MessageQueue, Receipt
 
     Send = Callable[[Message, str], Awaitable[Receipt]]
@@ -50,6 +50,10 @@ Item = TypeVar("Item")
 
 FEW_TOPICS = 8
 """Maximum number of topics whose routes are requested: all of these at the same time."""
+
+
+READ_BACKWARDS = 32
+"""Number of messages that one read brings, where the newest come first."""
 
 
 @shown_as("AsyncAdmin")
@@ -155,7 +159,9 @@ class DeadLetterCalls(ABC):
         missing = {broker.address: broker for topic in found for broker in topic.missing}
         return Answers([TopicTotals(one.name, one.queues, one.put_rate, None) for one in found], missing.values())
 
-    async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
+    async def dead_letters(
+        self, group: str, which: DeadLetterFilter | None = None, *, newest_first: bool = False
+    ) -> AsyncIterator[DeadLetter]:
         """Yields the dead letters of a group, as `Admin.dead_letters`.
 
         The first step of the iteration raises errors; the last step raises that of a broker which does not answer.
@@ -163,12 +169,16 @@ class DeadLetterCalls(ABC):
         Args:
             group: The consumer group.
             which: Filter of the dead letters; default: all.
+            newest_first: Whether to yield the newest of all queues first.
         """
-        async for letter in await self._letters_of(group, which):
+        async for letter in await self._letters_of(group, which, newest_first):
             yield letter
 
-    async def _letters_of(self, group: str, which: DeadLetterFilter | None) -> AsyncGenerator[DeadLetter, None]:
+    async def _letters_of(
+        self, group: str, which: DeadLetterFilter | None, newest_first: bool = False
+    ) -> AsyncGenerator[DeadLetter, None]:
         """Checks the arguments, and returns the dead letters."""
+        check_type("newest_first", newest_first, bool, "a bool")
         is_meant = matcher_of(group, which)
         try:
             topic = await self.describe_topic(topic_of(group), partial=True)
@@ -177,11 +187,11 @@ class DeadLetterCalls(ABC):
             topic = None
 
         async def found() -> AsyncGenerator[DeadLetter, None]:
-            for info in topic.queues if topic else ():
-                async for message in self._range(info.queue, info.min_offset, info.max_offset):
-                    letter = DeadLetter(group, message)
-                    if is_meant(letter):
-                        yield letter
+            queues = topic.queues if topic else ()
+            async for message in self._newest(queues) if newest_first else self._oldest(queues):
+                letter = DeadLetter(group, message)
+                if is_meant(letter):
+                    yield letter
             for broker in topic.missing if topic else ():
                 text = f"dead letters of group {group} at {broker.broker_name} are unknown: {broker.error}"
                 raise RequestTimeoutError(text, retryable=True)
@@ -294,6 +304,31 @@ class DeadLetterCalls(ABC):
             return topic is not None and await self.message(topic, letter.resent_id) is not None
         except (TopicNotFoundError, InvalidArgumentError):
             return False
+
+    async def _oldest(self, queues: Iterable[QueueInfo]) -> AsyncIterator[ReceivedMessage]:
+        """The messages of queues, queue by queue, the oldest first."""
+        for info in queues:
+            async for message in self._range(info.queue, info.min_offset, info.max_offset):
+                yield message
+
+    async def _newest(self, queues: Iterable[QueueInfo]) -> AsyncIterator[ReceivedMessage]:
+        """The messages of all queues, the newest first."""
+        rests = [self._backwards(info) for info in queues]
+        heads = {rest: head for rest in rests if (head := await anext(rest, None)) is not None}
+        while heads:
+            rest = max(heads, key=lambda one: heads[one].stored_at_ms)
+            yield heads.pop(rest)
+            if (head := await anext(rest, None)) is not None:
+                heads[rest] = head
+
+    async def _backwards(self, info: QueueInfo) -> AsyncIterator[ReceivedMessage]:
+        """The messages of a queue, the newest first."""
+        end = info.max_offset
+        while end > info.min_offset:
+            start = max(info.min_offset, end - READ_BACKWARDS)
+            for message in reversed([message async for message in self._range(info.queue, start, end)]):
+                yield message
+            end = start
 
     async def _range(self, queue: MessageQueue, start: int, end: int) -> AsyncIterator[ReceivedMessage]:
         """The messages of a part of a queue."""

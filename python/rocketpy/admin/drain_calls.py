@@ -219,7 +219,8 @@ class DrainCalls(ChangeCalls):
                 await self._ask(native.set_note, NOTES, broker_name, str(now))
             return now if note is None else int(note)
         if not force and (alone := await self._alone(broker_name)):
-            text = f"no other broker accepts messages of {len(alone)} topics of broker {broker_name}: {listed(alone)}"
+            topics = f"{len(alone)} {'topic' if len(alone) == 1 else 'topics'}"
+            text = f"no other broker accepts messages of {topics} of broker {broker_name}: {listed(alone)}"
             raise RefusedError(text, hint=ALONE_HINT)
         await self._ask(native.set_note, NOTES, broker_name, str(now))
         await self._set_permission(address, now & ~WRITE)

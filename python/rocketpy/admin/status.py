@@ -40,6 +40,8 @@ class BrokerStatus:
     """Time of its last answer to this client; None without one."""
     rocketpy_version: str | None = None
     """Version of RocketPy; None for a broker of Apache, or one that does not report it."""
+    problems: tuple[str, ...] = ()
+    """Failing checks, each with its cause, such as `draining: brokerPermission is 4`, as in `Admin.ping`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rocketpy.base.signature import shown_as
 from rocketpy.errors import UNKNOWN, UNREADABLE_BODY, RocketPyError, TopicNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.answers import BrokerFigures, GroupProgress, MissingBroker, TopicTotals
@@ -89,6 +89,20 @@ def count_of(figure: str | float | None) -> int | None:
         return None
 
 
+def problems_of(figures: Mapping[str, str | float]) -> tuple[str, ...]:
+    """Returns the failing checks of a broker. Apache's brokers report only whether clients may write.
+
+    Examples:
+        >>> problems_of({"ready": "false", "notReady": "draining: x", "brokerActive": "false"})
+        ('draining: x',)
+        >>> problems_of({"brokerActive": "false"}), problems_of({"brokerActive": True}), problems_of({})
+        (('draining: clients cannot write',), (), ())
+    """
+    found = [text for key in ("notReady", "notAlive") for text in str(figures.get(key, "")).splitlines()]
+    is_closed = not found and "ready" not in figures and str(figures.get("brokerActive", True)).lower() == "false"
+    return ("draining: clients cannot write",) if is_closed else tuple(found)
+
+
 def broker_row(found: BrokerFigures) -> BrokerStatus:
     """Returns the status of a broker from its own figures."""
     broker, figures = found.broker, found.figures
@@ -107,6 +121,7 @@ def broker_row(found: BrokerFigures) -> BrokerStatus:
         error=found.error,
         answered_at=found.answered_at,
         rocketpy_version=figures.get("rocketpyVersion"),
+        problems=problems_of(figures),
     )
 
 

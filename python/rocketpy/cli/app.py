@@ -37,7 +37,7 @@ from rocketpy.cli import (
     topic,
     topic_change,
 )
-from rocketpy.cli.flags import BROKER_VERBS, COMMANDS, Command, Flag
+from rocketpy.cli.flags import BROKER_VERBS, COMMANDS, Command, Flag, folder_of
 from rocketpy.cli.options import wait_for
 from rocketpy.console.commands import guarded, run_app
 
@@ -111,18 +111,19 @@ def server_command(name: str, command: Command) -> Callable[..., None]:
         raise typer.Exit(serve.start(name, options))
 
     start.__doc__ = command.summary
-    start.__signature__ = inspect.Signature([parameter(flag) for flag in command.flags])  # type: ignore[attr-defined]
+    parameters = [parameter(flag, name) for flag in command.flags]
+    start.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return start
 
 
-def parameter(flag: Flag) -> inspect.Parameter:
-    """Converts a flag for typer. The server applies the default, so that a file may set the value."""
+def parameter(flag: Flag, command: str) -> inspect.Parameter:
+    """Converts a flag of a server command for typer. The server applies the default, so that a file may set it."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
     kind = list[kind] if flag.repeated else kind | None
     default: Any = [] if flag.repeated else None
     if flag.is_argument:
-        info: Any = typer.Argument(metavar=flag.metavar, help=text)
+        info: Any = typer.Argument(metavar=flag.metavar, help=text, parser=lambda given: folder_of(command, given))
     else:
         info = typer.Option(*flag.names, metavar=flag.metavar, help=text)
     return inspect.Parameter(
@@ -177,8 +178,8 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
     ),
     ("group", "Consumer groups of a cluster.", CLIENTS): (
         ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
-        ("describe", group.describe), ("producers", group.producers), ("lag", group.lag), ("reset", group.reset),
-        ("clone", group.clone), ("update", group.update),
+        ("describe", group.describe), ("show", group.show), ("producers", group.producers), ("lag", group.lag),
+        ("reset", group.reset), ("clone", group.clone), ("update", group.update),
     ),
     ("offset", "Offsets of consumer groups, by queue.", CLIENTS): (
         ("show", offset.show), ("set", offset.set_offset),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rocketpy import SettingChange
 from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.exits import INVALID_PARAMETER, CommandError, ExitCode
 
 AGAIN = "correct the cause, then run the command again: it changes only the settings that still differ"
 
@@ -33,6 +33,9 @@ def show_changes(changes: Sequence[SettingChange], subject: str, *, dry_run: boo
         for one in changes
     ]
     output.show(rows, as_json=as_json, title=subject, empty=f"{subject} has these settings already")
-    failed = sorted({one.broker_name for one in changes if one.error is not None})
+    failed = [one for one in changes if one.error is not None]
     if failed:
-        raise CommandError(f"{subject} is not changed at {', '.join(failed)}", ExitCode.UNAVAILABLE, AGAIN)
+        places = ", ".join(sorted({one.broker_name for one in failed}))
+        is_usage = all(one.code == INVALID_PARAMETER for one in failed)  # as if one broker had refused a creation
+        code = ExitCode.USAGE if is_usage else ExitCode.UNAVAILABLE
+        raise CommandError(f"{subject} is not changed at {places}: {failed[0].error}", code, AGAIN)

@@ -11,7 +11,7 @@ from rocketpy import Admin, BrokerStatus
 from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.missing import together
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
-from rocketpy.cli.status import broker_rows, failures, kind_of
+from rocketpy.cli.status import broker_rows, failures, kind_of, not_ready
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
@@ -25,7 +25,7 @@ def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None
     title = f"{counts}: {kind_of(brokers)} at {name_server}"
     rows = [facts_of(one) for one in brokers] if as_json else broker_rows(brokers)
     output.show(rows, as_json=as_json, title=title, empty=f"no brokers at {name_server}", in_blocks=True)
-    for line in [] if as_json else failures(brokers):
+    for line in [] if as_json else [*not_ready(brokers), *failures(brokers)]:
         print(line)
 
 
@@ -35,12 +35,31 @@ def facts_of(broker: BrokerStatus) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name != "error"} | {"state": broker.error or "answers"}
 
 
+def new_folder(text: str) -> Path:
+    """Reads DIR of a deployment. A path such as `./2m` is always a folder.
+
+    Raises:
+        CommandError: The folder does not exist, and its name is that of a topology.
+    """
+    from rocketpy.servers.deployment import TOPOLOGIES
+
+    if text in TOPOLOGIES and not Path(text).is_dir():
+        hint = (
+            f"`rocketpy cluster up DIR --topology {text}` is the command; for a new folder of that name write ./{text}"
+        )
+        raise CommandError(f"DIR is the name of a topology: {text}", ExitCode.USAGE, hint)
+    return Path(text)
+
+
 ENDED_SECONDS = 0.5
 """Interval of the check for exited processes of a deployment."""
 
 
 def up(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Parent of the broker folders; created if missing.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", parser=new_folder, help="Parent of the broker folders; created if missing."),
+    ],
     topology: Annotated[
         str, typer.Option("--topology", metavar="NAME", help="single, 2m, 2m-2s-async or 2m-2s-sync.")
     ] = "single",

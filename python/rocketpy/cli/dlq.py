@@ -17,7 +17,7 @@ from rocketpy.base.text import printable
 from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import notice
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
@@ -65,7 +65,7 @@ def list_groups(
     for row in rows:
         if (problem := row.pop("resent_error")) is not None:
             notice_unknown(problem)
-    output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}")
+    output.show(rows, as_json=as_json, empty=f"no group has dead letters at {name_server}", in_blocks=True)
     notice(groups.missing, "dead letters")
 
 
@@ -78,8 +78,9 @@ def show(
     msg_id: Id = None,
     properties: Property = None,
     most: Annotated[
-        int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are selected.")
+        int, typer.Option("--max", min=1, help="Maximum number of messages: the oldest, or the newest with --newest.")
     ] = 64,
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +93,7 @@ def show(
         letters: list[DeadLetter] = []
         problem: RocketPyError | None = None
         try:
-            letters.extend(islice(dead_letters(admin, group, which), most + 1))
+            letters.extend(islice(dead_letters(admin, group, which, newest_first=newest), most + 1))
         except UNKNOWN as error:
             if not letters:
                 raise
@@ -100,10 +101,10 @@ def show(
         resent = resent_of(admin, letters[:most])
     shown = zip(letters, resent, strict=False)
     rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
-    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server))
+    output.show(rows, as_json=as_json, empty=none_of(group, which, name_server), in_blocks=True)
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
-        print(f"only the oldest {most} are shown: --max N shows N", file=stream)
+        print(f"only the {'newest' if newest else 'oldest'} {most} are shown: --max N shows N", file=stream)
     if problem is not None:
         raise CommandError(str(problem), ExitCode.UNAVAILABLE, "the dead letters of the other brokers are printed")
 
@@ -207,7 +208,7 @@ def preview(
             damaged += 1
         facts = {"to": target, "sent_before": admin.was_resent(letter, to=to), "rejected": reason}
         rows.append({**row(letter), **facts})
-    output.show(rows, as_json=as_json, empty=empty)
+    output.show(rows, as_json=as_json, empty=empty, in_blocks=True)
     if rows and not as_json:
         left = sum(one["to"] is None for one in rows)
         rejected = sum(one["rejected"] is not None for one in rows)
@@ -257,6 +258,7 @@ def resend(
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also send dead letters that were resent before.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Send. Without it, the messages are only shown.")] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -267,7 +269,7 @@ def resend(
         if to is not None:
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
-        if not yes:
+        if dry_run or not yes:
             preview(admin, letters, to, again, as_json, none_of(group, which, name_server))
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
@@ -286,8 +288,7 @@ def resend(
                     sent += 1
                 bar.update(task, completed=sent + known + left + len(rejected))
         except BaseException:
-            count = output.counted(sent, "dead letter")
-            output.STDERR.print(f"{count} sent; run the command again to continue", markup=False)
+            notice_of_end(sent)
             raise
     if as_json:
         facts = {
@@ -301,6 +302,12 @@ def resend(
     else:
         print(f"{output.counted(sent, 'dead letter')} sent\n{others(known, left)}", end="")
     output.check_rejected("dead letter", [f"{one.letter.message.msg_id}: {one.rejected}" for one in rejected])
+
+
+def notice_of_end(sent: int) -> None:
+    """Prints how many dead letters an interrupted resend has sent."""
+    count = output.counted(sent, "dead letter")
+    output.STDERR.print(f"{count} sent; run the command again to continue", markup=False)
 
 
 def others(known: int, left: int) -> str:

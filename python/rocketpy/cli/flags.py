@@ -1,7 +1,10 @@
 """The flags of the server commands, once: argparse parses them (`serve`), typer prints their help (`app`)."""
 
+import difflib
 from pathlib import Path
 from typing import NamedTuple
+
+from rocketpy.console.exits import ExitCode, fail
 
 
 class Flag(NamedTuple):
@@ -67,6 +70,38 @@ BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of it
 
 BROKER_VERBS = ("clean", "drain", "undrain")
 """Commands of `rocketpy broker` for running brokers; write `./drain` for a folder of that name."""
+OTHER_VERBS = {
+    "help": "--help shows the options",
+    "list": "`rocketpy cluster list` shows the running brokers",
+    "restart": "Ctrl-C or SIGTERM stops a server; start it again with its folder",
+    "start": "the command starts a server without a verb",
+    "status": "`rocketpy status` shows the cluster",
+    "stop": "Ctrl-C or SIGTERM stops a server",
+}
+"""Commands of other programs that start servers, and their way out here."""
+SIMILAR = 0.75
+"""Similarity of a mistyped command: 0.8 for two exchanged letters."""
+
+
+def folder_of(command: str, text: str) -> Path:
+    """Reads DIR of a server command. A path such as `./drain` is always a folder.
+
+    Args:
+        command: The server command.
+        text: DIR as written.
+
+    Raises:
+        Reported: The folder does not exist, and its name is probably a command.
+    """
+    if text.isalpha() and not Path(text).is_dir():
+        near = difflib.get_close_matches(text.lower(), BROKER_VERBS, 1, SIMILAR) if command == "broker" else []
+        way_out = f"`rocketpy broker {near[0]} BROKER` is the command" if near else OTHER_VERBS.get(text.lower())
+        if way_out is not None:
+            meant = f" (did you mean {near[0]}?)" if near and near[0] != text else ""
+            hint = f"{way_out}; for a new folder of that name write ./{text}"
+            fail(f"no such command or folder: {text}{meant}", ExitCode.USAGE, hint)
+    return Path(text)
+
 
 COMMANDS = {
     "server": Command(

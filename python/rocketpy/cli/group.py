@@ -1,18 +1,20 @@
-"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone, update."""
+"""`rocketpy group`: list, create, delete, describe, show, producers, lag, reset, clone, update."""
 
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, ConsumerRunningInfo, GroupMember, GroupNotFoundError, QueueLag
+from rocketpy import Admin, ConsumerRunningInfo, GroupBroker, GroupMember, GroupNotFoundError, MessageQueue, QueueLag
 from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.missing import check_missing, together
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.narrow import by_topic, narrowed
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.plans import check_stopped, cloned_topics, group_places
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
@@ -31,18 +33,25 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     check_missing(groups.missing, "groups")
 
 
-def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+def create(group: Name, dry_run: DryRun = False, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Create a group, so that `group reset` can set its start. An existing group is not changed."""
     with Admin(name_servers=name_server, **WAITING) as admin:
+        if dry_run:
+            output.show(group_places(admin, group), as_json=as_json, empty="")
+            return
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
 
 
-def delete(group: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
+def delete(group: Name, yes: Yes = False, dry_run: DryRun = False, name_server: NameServer = LOCAL) -> None:
     """Delete a group with its stored offsets. Its members must be stopped."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group, LIST):
         topics = {lag.queue.topic for lag in admin.group_lag(group)}
         offsets = f"its offsets in {output.counted(len(topics), 'topic')}"
+        if dry_run:
+            check_stopped(admin, group)
+            print(f"would delete group {group} with {offsets}")
+            return
         confirm(f"delete group {group} with {offsets}?", yes=yes)
         admin.delete_group(group)
     print(f"deleted group {group} with {offsets}")
@@ -56,8 +65,10 @@ def describe(
 ) -> None:
     """Show the live members of a group with versions and subscriptions, which must be the same for all."""
     with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
-        members, running = together(
-            lambda: admin.describe_group(group, partial=True), lambda: admin.running_members(group, jstack=stacks)
+        members, running, settings = together(
+            lambda: admin.describe_group(group, partial=True),
+            lambda: admin.running_members(group, jstack=stacks),
+            lambda: [] if as_json else admin.group_settings(group, partial=True),
         )
     states: dict[str, ConsumerRunningInfo] = {one.client_id: one for one in running}
     rows = [member_row(member, states.get(member.client_id), as_json=as_json) for member in members]
@@ -75,7 +86,29 @@ def describe(
             print_member(state, stacks=stacks)
         if any(member.differs for member in members):
             print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+        for line in limits_of(settings):
+            print(printable(line))
     check_missing(members.missing, f"members of {group}")
+
+
+def show(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show the settings of a group at each broker, which `group update` changes."""
+    with Admin(name_servers=name_server, **FIGURES) as admin, existing(group):
+        found = admin.group_settings(group, partial=True)
+    empty = f"settings of {group} are unknown at {name_server}"
+    output.show(output.rows_of(found), as_json=as_json, title=group, empty=empty, in_blocks=True)
+    check_missing(found.missing, f"settings of {group}")
+
+
+def limits_of(settings: Iterable[GroupBroker]) -> list[str]:
+    """Returns a line for each setting that keeps members of a group from reading, with the command that changes it."""
+    wanted = {"enabled": ("is suspended", "--enable"), "broadcast": ("may not broadcast", "--broadcast")}
+    found = {name: [one.broker_name for one in settings if not getattr(one, name)] for name in wanted}
+    return [
+        f"the group {text} at {', '.join(found[name])}: `rocketpy group update GROUP {flag}` changes this"
+        for name, (text, flag) in wanted.items()
+        if found[name]
+    ]
 
 
 def member_row(member: GroupMember, state: ConsumerRunningInfo | None, *, as_json: bool) -> dict[str, Any]:
@@ -128,17 +161,21 @@ def clone(
     force: Annotated[
         bool, typer.Option("--force", help="Copy even while TO has members, whose next commits replace the offsets.")
     ] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Copy the stored offsets of group FROM to group TO. Both must exist. Stop the members of TO, or use --force."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        topics = admin.clone_offsets(source, target, topic=topic, force=force)
+        if dry_run:
+            topics = cloned_topics(admin, source, target, topic, force=force)
+        else:
+            topics = admin.clone_offsets(source, target, topic=topic, force=force)
     rows = [{"topic": name} for name in topics]
     output.show(
         rows,
         as_json=as_json,
-        title=f"{target} has the offsets of {source}",
+        title=f"{target} {'would have' if dry_run else 'has'} the offsets of {source}",
         empty=f"{source} has no offsets at {name_server} yet",
     )
 
@@ -170,7 +207,9 @@ def lag(
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
     title = f"{group}: {output.counted(behind, 'message')} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
-    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets at {name_server} yet")
+    narrow = by_topic(shown, *NARROW_QUEUES) if queues else {"": narrow_topics(shown)}
+    empty = f"{group} has no offsets at {name_server} yet"
+    output.show(shown, as_json=as_json, title=title, empty=empty, in_blocks=True, narrow=narrow)
     if not as_json:
         if held:
             print(f"{output.counted(held, 'message')} of these: fetched by live members and not yet committed (held)")
@@ -210,6 +249,17 @@ def queue_row(row: QueueLag) -> dict[str, Any]:
     }
 
 
+NARROW_QUEUES = ("broker_name", "queue_id", "committed_offset", "lag", "held", "last_consumed_at")
+"""Columns of queues at 80 columns: the maximum offset is the sum of the commit and the lag."""
+
+
+def narrow_topics(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns: without times if some queues have no commit."""
+    is_new = any(row["never_committed"] for row in rows)
+    rest = ("never_committed", "lag", "held") if is_new else ("lag", "held", "last_consumed_at")
+    return narrowed(rows, "topic", "queues", *rest)
+
+
 def topic_rows(rows: list[QueueLag]) -> list[dict[str, Any]]:
     """Returns one row per topic, with the sums of its queues."""
     by_topic: dict[str, list[QueueLag]] = {}
@@ -238,6 +288,7 @@ def reset(
     new_topic: Annotated[
         bool, typer.Option("--new-topic", help="Reset even if the group does not consume this topic yet.")
     ] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -246,13 +297,21 @@ def reset(
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         if not new_topic:
             check_consumes(admin, group, topic)
-        offsets = admin.reset_offsets(group, topic, target, force=force)
-    rows = [
-        {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
-        for queue, offset in offsets.items()
-    ]
+        if dry_run:
+            rows = [
+                place_of(one.queue) | {"before": one.before, "offset": one.after, "state": "would change"}
+                for one in admin.plan_reset(group, topic, target, force=force)
+            ]
+        else:
+            offsets = admin.reset_offsets(group, topic, target, force=force)
+            rows = [place_of(queue) | {"offset": offset} for queue, offset in offsets.items()]
     empty = f"topic {topic} has no queues at {name_server}"
     output.show(rows, as_json=as_json, title=f"{group} on {topic}", empty=empty)
+
+
+def place_of(queue: MessageQueue) -> dict[str, Any]:
+    """Returns the first columns of a queue."""
+    return {"broker_name": queue.broker_name, "queue_id": queue.queue_id}
 
 
 def check_consumes(admin: Admin, group: str, topic: str) -> None:
@@ -289,7 +348,7 @@ def update(
     notify: Annotated[
         bool | None, typer.Option("--notify/--no-notify", help="Whether members learn at once that one joined or left.")
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    broker: Broker = None,
     dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,

@@ -12,7 +12,8 @@ from rocketpy import AccessDeniedError, Admin, NotSupportedError, RefusedError, 
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.clock import monotonic
 from rocketpy.base.text import printable
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
+from rocketpy.cli.plans import role_change
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
@@ -109,14 +110,17 @@ TokenFile = Annotated[
         help="File with the token of the broker's haTokenFile. Required from another machine than the broker's.",
     ),
 ]
-Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the broker; see `rocketpy ha status`.")]
+Master = Annotated[str, typer.Argument(metavar="BROKER", help="Name or HOST:PORT of the master.")]
+Slave = Annotated[
+    str, typer.Argument(metavar="BROKER", help="HOST:PORT of the slave, or its name if it is the only one.")
+]
 ROLE_SECONDS = 90
 """Timeout for a broker to stop and to start in its new role."""
 PACE_SECONDS = 0.2
 
 
 def promote(
-    address: Address,
+    broker: Slave,
     sync: Annotated[
         bool, typer.Option("--sync", help="Sends to the new master wait for slaves (SYNC_MASTER).")
     ] = False,
@@ -124,6 +128,7 @@ def promote(
         bool, typer.Option("--force", help="Do not check for another running master or a slave with more messages.")
     ] = False,
     token_file: TokenFile = None,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Promote a slave to master of its broker name. Refused while another master answers.
@@ -131,17 +136,20 @@ def promote(
     The broker stops in order and restarts within its process. The role is kept in its store, and overrides its
     configuration.
     """
-    check_port(address)
     token = token_in(token_file)
     with Admin(name_servers=name_server, **WAITING) as admin:
+        address = address_of(admin, broker, is_slave=True)
         with refused(address, "demote or stop a master before another one is promoted"):
+            if dry_run:
+                output.show_one(role_change(admin, address, to_master=True, force=force), as_json=False)
+                return
             admin.promote(address, sync=sync, force=force, token=token)
             wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
 
 
 def demote(
-    address: Address,
+    broker: Master,
     broker_id: Annotated[
         int | None, typer.Option("--broker-id", min=1, help="Broker id as a slave. Default: the smallest free one.")
     ] = None,
@@ -152,13 +160,17 @@ def demote(
         ),
     ] = False,
     token_file: TokenFile = None,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Demote a master to slave of its broker name, once a slave has its whole log. It accepts no messages any more."""
-    check_port(address)
     token = token_in(token_file)
     with Admin(name_servers=name_server, **WAITING) as admin:
+        address = address_of(admin, broker, is_slave=False)
         with refused(address, "a slave must follow this master and have its whole log"):
+            if dry_run:
+                output.show_one(role_change(admin, address, to_master=False, force=force), as_json=False)
+                return
             admin.demote(address, broker_id=broker_id, force=force, token=token)
             wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
@@ -182,16 +194,29 @@ def token_in(path: Path | None) -> str | None:
     return token
 
 
-def check_port(address: str) -> None:
-    """Checks that an address contains a port.
+STATUS_HINT = "`rocketpy ha status` shows the brokers with their addresses"
+
+
+def address_of(admin: Admin, broker: str, *, is_slave: bool) -> str:
+    """Returns the address of a broker that is given by address or name: of its master, or of its only slave.
 
     Raises:
-        CommandError: The address has no port.
+        CommandError: The address is not HOST:PORT, or the name has no such broker, or several slaves.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        hint = "`rocketpy ha status` shows the addresses of the brokers"
-        raise CommandError(f"expected HOST:PORT of a broker: {address}", ExitCode.USAGE, hint)
+    host, colon, port = broker.rpartition(":")
+    if colon:
+        if not host or not port.isdecimal():
+            raise CommandError(f"expected name or HOST:PORT of a broker: {broker}", ExitCode.USAGE, STATUS_HINT)
+        return broker
+    known = {one.broker_name: one.addresses for one in admin.brokers()}.get(broker, {})
+    found = sorted(address for number, address in known.items() if (number != MASTER_ID) is is_slave)
+    if len(found) > 1:
+        text = f"broker {broker} has several slaves: {', '.join(found)}"
+        raise CommandError(text, ExitCode.USAGE, "name one of them by its address")
+    if not found:
+        text = f"no {'slave' if is_slave else 'master'} of this name or address: {broker}"
+        raise CommandError(text, ExitCode.NOT_FOUND, STATUS_HINT)
+    return found[0]
 
 
 @contextmanager

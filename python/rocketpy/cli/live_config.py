@@ -1,12 +1,15 @@
 """`rocketpy config`: list, set, unset, for running brokers and name servers."""
 
 import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, ConfigUpdate, ConfigValue, _rocketpy
+from rocketpy import Admin, ConfigUpdate, ConfigValue, RefusedError, _rocketpy
+from rocketpy.admin.config_calls import check_spellings, unknown_key
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.cli.serve import settings_of
@@ -55,8 +58,9 @@ def set_keys(
 
     They override file and environment; the command line of the server overrides them.
     """
-    changes = settings_of(pairs)
-    with Admin(name_servers=name_server, **WAITING) as admin:
+    changes = settings_of(pairs, "`rocketpy config set BROKER fileReservedTime=24`")
+    check_spellings(pair.partition("=")[0] for pair in pairs)
+    with Admin(name_servers=name_server, **WAITING) as admin, misspelt(changes):
         update = admin.set_config(server, changes, at_restart=at_restart, dry_run=dry_run)
     show(update, dry_run=dry_run, as_json=as_json)
 
@@ -84,9 +88,20 @@ def unset_keys(
         raise CommandError(
             f"a key is missing: {words[0]}", ExitCode.USAGE, "write `rocketpy config unset SERVER KEY`, or add --store"
         )
-    with Admin(name_servers=name_server, **WAITING) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin, misspelt(words[1:]):
         update = admin.unset_config(words[0], words[1:], dry_run=dry_run)
     show(update, dry_run=dry_run, as_json=as_json)
+
+
+@contextmanager
+def misspelt(keys: Iterable[str]) -> Generator[None]:
+    """Turns the refusal of a key that does not exist into wrong usage, as in `config explain`."""
+    try:
+        yield
+    except RefusedError as error:
+        if unknown_key(error, keys) is None:
+            raise
+        raise CommandError(str(error), ExitCode.USAGE, error.hint) from error
 
 
 def unset_offline(store: Path, keys: list[str], *, dry_run: bool, as_json: bool) -> None:

@@ -75,7 +75,7 @@ def query(
         output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
     if found or as_json:
         rows = [facts_of(one) if as_json else row(one) for one in found]
-        output.show(rows, as_json=as_json, empty=f"no messages of {topic} at {name_server}")
+        output.show(rows, as_json=as_json, empty=f"no messages of {topic} at {name_server}", in_blocks=True)
     check_missing(away, f"messages of {topic}")
     if not found:
         raise CommandError(

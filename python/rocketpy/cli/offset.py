@@ -6,7 +6,9 @@ import typer
 
 from rocketpy import Admin, MessageQueue, OffsetError, RocketPyError
 from rocketpy.cli.group import check_consumes, existing, queue_row
+from rocketpy.cli.masters import masters
 from rocketpy.cli.missing import check_missing
+from rocketpy.cli.narrow import by_topic
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, start_of
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode, code_of
@@ -29,7 +31,9 @@ def show(
         rows = [{**queue_row(row), "min_offset": admin.min_offset(row.queue)} for row in progress]
     columns = ("topic", "broker_name", "queue_id", "min_offset", "committed_offset", "max_offset", "lag")
     shown = [{name: row[name] for name in columns} for row in rows]
-    output.show(shown, as_json=as_json, title=group, empty=f"{group} has no offsets at {name_server} yet")
+    empty = f"{group} has no offsets at {name_server} yet"
+    narrow = by_topic(shown, *columns[1:])
+    output.show(shown, as_json=as_json, title=group, empty=empty, in_blocks=True, narrow=narrow)
     check_missing(progress.missing, f"offsets of {group}")
 
 
@@ -41,7 +45,10 @@ def set_offset(
         str, typer.Option("--to", metavar="WHERE", help="Offset, earliest, latest, a time (ISO 8601), or -10m.")
     ],
     broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="Broker of the queues, if the topic has several.")
+        str | None,
+        typer.Option(
+            "--broker", metavar="BROKER", help="Name or HOST:PORT of the queues' broker, if the topic has several."
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Set even while the group has members, whose next commit replaces it.")
@@ -93,13 +100,15 @@ def queues_of(admin: Admin, topic: str, broker: str | None, ids: list[int]) -> l
     """Returns queues of a topic at one broker.
 
     Raises:
-        CommandError: The topic has several brokers and none is given, or has no such queue.
+        CommandError: The topic has several brokers and none is given, or no such queue; or the broker does not exist.
     """
     known = admin.queues(topic)
+    if broker is not None:
+        [(broker, _)] = masters(admin, broker)
     brokers = sorted({one.broker_name for one in known})
     if broker is None and len(brokers) > 1:
         text = f"topic {topic} has queues at several brokers: {', '.join(brokers)}"
-        raise CommandError(text, ExitCode.USAGE, "name one with --broker NAME")
+        raise CommandError(text, ExitCode.USAGE, "name one with --broker BROKER")
     at = {one.queue_id: one for one in known if broker in (None, one.broker_name)}
     missing = [str(number) for number in ids if number not in at]
     if missing:

@@ -42,6 +42,9 @@ BodyBytes = Annotated[
     typer.Option("--max-body-bytes", min=1, help="Maximum decompressed body size. Default: 64 MiB, within a ratio."),
 ]
 
+Broker = Annotated[
+    str | None, typer.Option("--broker", metavar="BROKER", help="Only at this broker: its name, or HOST:PORT.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 

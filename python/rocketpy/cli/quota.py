@@ -8,16 +8,13 @@ import typer
 from rocketpy import Admin, Quota, RocketPyError
 from rocketpy.cli.change_output import AGAIN
 from rocketpy.cli.masters import masters
-from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, Broker, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
 Scope = Annotated[Literal["topic", "group", "address"], typer.Argument(metavar="topic|group|address")]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A topic, a group or an address; ord*, 10.0.0.0/8, or * for each one.")
-]
-Broker = Annotated[
-    str | None, typer.Option("--broker", metavar="BROKER", help="Only at this broker. Default: at all masters.")
 ]
 LIMITS = ("send_messages", "send_bytes", "pull_messages", "pull_bytes", "connections")
 """Columns of limits."""

@@ -7,7 +7,7 @@ import typer
 
 from rocketpy import Admin, GroupNotFoundError
 from rocketpy.base.instant import UNITS_MS
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.schedule import Schedule, add, remove, schedules
@@ -47,6 +47,7 @@ def add_schedule(
         str, typer.Option("--missed", metavar="once|never", help="Whether missed times fire once, together, or never.")
     ] = "once",
     replace: Annotated[bool, typer.Option("--replace", help="Replace a different schedule of this name.")] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -61,18 +62,23 @@ def add_schedule(
         tag=tag,
         missed=missed,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # checked there
         replace=replace,
+        dry_run=dry_run,
         name_servers=name_server,
         **WAITING,
     )
+    if dry_run:
+        is_stored = added in schedules(name_servers=name_server, **WAITING)
+        output.show_one(row(added) | {"state": "stored already" if is_stored else "would be stored"}, as_json=as_json)
+        return
     output.show_one(row(added), as_json=as_json)
     if not as_json and not is_running(name_server):
         print(NO_SCHEDULER)
 
 
-def remove_schedule(name: Name, name_server: NameServer = LOCAL) -> None:
+def remove_schedule(name: Name, dry_run: DryRun = False, name_server: NameServer = LOCAL) -> None:
     """Remove a schedule. Its waiting timer is ignored."""
-    remove(name, name_servers=name_server, **WAITING)
-    print(f"removed schedule {name}")
+    remove(name, dry_run=dry_run, name_servers=name_server, **WAITING)
+    print(f"{'would remove' if dry_run else 'removed'} schedule {name}")
 
 
 def row(one: Schedule) -> dict[str, Any]:

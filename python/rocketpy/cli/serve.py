@@ -7,10 +7,11 @@ import select
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.flags import COMMANDS, LOG_FLAGS
+from rocketpy.cli.flags import COMMANDS, FOLDER, LOG_FLAGS, folder_of
 from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
         if flag.repeated:
             extra |= {"action": "append", "default": []}
         names = (flag.name.lower(),) if flag.is_argument else flag.names
-        parser.add_argument(*names, type=flag.kind, **extra)
+        kind = partial(folder_of, name) if flag is FOLDER else flag.kind
+        parser.add_argument(*names, type=kind, **extra)
     values, unknown = parser.parse_known_args(arguments[1:])
     if unknown:
         refuse_unknown(parser, unknown)
@@ -72,11 +74,16 @@ def run(arguments: Sequence[str]) -> int:
         return int(str(end.code or 0))
 
 
-def settings_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Splits `KEY=VALUE` texts; the last value of a key applies."""
+def settings_of(pairs: Sequence[str], example: str = "--set flushDiskType=SYNC_FLUSH") -> dict[str, str]:
+    """Splits `KEY=VALUE` texts; the last value of a key applies.
+
+    Args:
+        pairs: The texts.
+        example: Example of the command, for the error.
+    """
     for pair in pairs:
         if "=" not in pair:
-            fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, "for example --set flushDiskType=SYNC_FLUSH")
+            fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, f"for example {example}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 

@@ -66,7 +66,7 @@ def screen(found: ClusterStatus, name_server: str, most_groups: int) -> Iterator
     if len(groups) > len(shown):
         more = output.counted(len(groups) - len(shown), "more group")
         yield Text(f"{more}, with fewer waiting messages; --json of `rocketpy status` has all")
-    for text in (*failures(found.brokers, found.missing), *map(printable, found.errors)):
+    for text in (*not_ready(found.brokers), *failures(found.brokers, found.missing), *map(printable, found.errors)):
         yield Text(text, style="red")
 
 
@@ -135,6 +135,21 @@ def broker_rows(brokers: Sequence[BrokerStatus]) -> list[dict[str, Any]]:
         }
         for one in brokers
     ]
+
+
+def not_ready(brokers: Iterable[BrokerStatus]) -> list[str]:
+    """Returns a line for each failing check of a broker that answered, such as that of a drained broker."""
+    return [
+        printable(f"{one.broker_name} ({one.address}) is not ready: {problem}{way_out(one, problem)}")
+        for one in brokers
+        for problem in one.problems
+    ]
+
+
+def way_out(broker: BrokerStatus, problem: str) -> str:
+    """Returns the command that ends the drain of a master, with its separator; empty for another problem."""
+    is_drained = problem.startswith("draining") and broker.broker_id == MASTER_ID
+    return f"; `rocketpy broker undrain {broker.broker_name}` ends it" if is_drained else ""
 
 
 def failures(brokers: Sequence[BrokerStatus], missing: Iterable[MissingBroker] = ()) -> list[str]:

@@ -14,8 +14,12 @@ from rocketpy.base.hints import set_hint
 from rocketpy.base.names import application_topics, is_system_topic, name_server_list
 from rocketpy.base.text import printable
 from rocketpy.base.topic_names import TopicNames
+from rocketpy.cli.change_output import show_changes
+from rocketpy.cli.masters import masters
 from rocketpy.cli.missing import check_missing, notice
-from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer, Yes, confirm
+from rocketpy.cli.narrow import narrowed
+from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm
+from rocketpy.cli.plans import topic_changes
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN, TopicNotFoundError
@@ -103,17 +107,24 @@ def create(
             help="Set an attribute, such as retention.hours=24; NAME= removes it. May be repeated.",
         ),
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
+    broker: Broker = None,
     force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold messages.")] = False,
+    dry_run: DryRun = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Create a topic, or change its queues or attributes. Other settings stay unchanged."""
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
+        if broker is not None:
+            [(broker, _)] = masters(admin, broker)
         known = None if is_system_topic(topic) else find(admin, topic)
         if topic == SCHEDULES and queues != 1 and (queues or known is None):
             raise CommandError(f"topic {SCHEDULES} must have one queue", ExitCode.USAGE, ONE_ORDER)
+        if dry_run:
+            changes = topic_changes(admin, topic, queues, known, broker=broker, attributes=attributes, force=force)
+            show_changes(changes, f"topic {topic}", dry_run=True, as_json=as_json)
+            return
         if known is not None and queues is None and broker is None and not attributes:
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:
@@ -162,7 +173,7 @@ def existing(
         raise CommandError(str(error), ExitCode.NOT_FOUND, error.hint) from error
 
 
-def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
+def delete(topic: Name, yes: Yes = False, dry_run: DryRun = False, name_server: NameServer = LOCAL) -> None:
     """Delete a topic. Its messages stay in the log, but cannot be consumed.
 
     Its delayed messages, timers and open transactions are dropped.
@@ -170,10 +181,19 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
     with Admin(name_servers=name_server, **WAITING) as admin, existing(topic, name_server):
         queues = admin.describe_topic(topic).queues
         messages = output.counted(message_count(queues), "message")
+        if dry_run:
+            print(f"would delete topic {topic} with {messages}")
+            return
         waiting = "delayed messages, timers and open transactions"
         confirm(f"delete topic {topic} with {messages}? Its {waiting} will be dropped.", yes=yes)
         admin.delete_topic(topic)
     print(f"deleted topic {topic} with {messages}")
+
+
+def narrow_queues(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows that fit 80 columns: both permissions in one column, no difference of the offsets."""
+    perms = [{"perm": "r" * bool(row["readable"]) + "w" * bool(row["writable"]) or "-"} | row for row in rows]
+    return narrowed(perms, "broker_name", "queue_id", "perm", "min_offset", "max_offset", "last_stored_at")
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -209,5 +229,6 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
         for broker_name, named in attributes.items():
             for name, value in named.items():
                 print(printable(f"{broker_name}: {name}={value}"))
-    output.show(rows, as_json=as_json, title=topic, empty=f"topic {topic} has no queues at {name_server}")
+    empty = f"topic {topic} has no queues at {name_server}"
+    output.show(rows, as_json=as_json, title=topic, empty=empty, in_blocks=True, narrow={"": narrow_queues(rows)})
     check_missing(described.missing, f"queues of {topic}")

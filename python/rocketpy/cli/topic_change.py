@@ -10,12 +10,11 @@ from rocketpy import Admin, MoveStep, RocketPyError
 from rocketpy.admin.drain_calls import ROUTE_SECONDS
 from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
-from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, Broker, DryRun, Json, NameServer
 from rocketpy.cli.topic import MAX_QUEUES, Name, existing, pairs
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
-Broker = Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")]
 PERMISSIONS = {"r": (True, False), "w": (False, True), "rw": (True, True), "none": (False, False)}
 """Whether a topic is readable and writable, by the word of users."""
 NUMBERS = {"4": "r", "2": "w", "6": "rw"}

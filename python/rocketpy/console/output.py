@@ -60,6 +60,7 @@ def show(
     empty: str,
     title: str | None = None,
     in_blocks: bool = False,
+    narrow: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> None:
     """Prints rows as a table, or as a JSON array of objects.
 
@@ -70,6 +71,7 @@ def show(
             `no groups at 127.0.0.1:9876`.
         title: Line above the table.
         in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
+        narrow: Tables with fewer columns for a narrow terminal, by the line above each, if they fit.
     """
     if as_json:
         print(json.dumps([plain(row) for row in rows], indent=2))
@@ -77,16 +79,25 @@ def show(
     if not rows:
         print(printable(empty))
         return
-    table, console = table_of(rows), stdout()
+    console = stdout()
     if title:
         console.print(Text(printable(title)), style="bold", soft_wrap=True)
-    unbroken = console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
-    if not in_blocks or unbroken <= console.width:
+    whole, parts = {"": table_of(rows)}, {name: table_of(part) for name, part in (narrow or {}).items()}
+    fitting = next((tables for tables in (whole, parts) if tables and fits(console, tables.values())), None)
+    tables = fitting or ({} if in_blocks else whole)
+    for name, table in tables.items():
+        if name:
+            console.print(Text(printable(name)), soft_wrap=True)
         console.print(table)
-        return
-    for row in rows:
+    for row in () if tables else rows:
         console.print()
         show_one({name: value for name, value in row.items() if value is not None}, as_json=False)
+
+
+def fits(console: Console, tables: Iterable[Table]) -> bool:
+    """Whether no cell of tables is broken on a console."""
+    wide = console.options.update(max_width=PIPE_WIDTH)
+    return all(console.measure(table, options=wide).maximum <= console.width for table in tables)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:

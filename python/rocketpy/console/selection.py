@@ -76,14 +76,16 @@ def filter_of(
     return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
 
 
-def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[DeadLetter]:
+def dead_letters(
+    admin: Admin, group: str, which: DeadLetterFilter, *, newest_first: bool = False
+) -> Iterator[DeadLetter]:
     """Yields the dead letters of a group.
 
     Raises:
         CommandError: The group does not exist, or has no dead letter with the requested `msg_id`.
     """
     try:
-        letters = admin.dead_letters(group, which)
+        letters = admin.dead_letters(group, which, newest_first=newest_first)
     except GroupNotFoundError as error:
         raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, LIST) from error
     first = next(letters, None)

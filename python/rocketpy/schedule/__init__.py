@@ -92,6 +92,7 @@ def add(
     tag: str | None = None,
     missed: Literal["once", "never"] = "once",
     replace: bool = False,
+    dry_run: bool = False,
     name_servers: Iterable[str] | str | None = None,
     **options: Unpack[ClientOptions],
 ) -> Schedule:
@@ -110,11 +111,13 @@ def add(
         missed: Times that are more than a minute late, or followed by a later one: `once` fires the latest of them,
             `never` fires none.
         replace: Whether to replace a different schedule of this name.
+        dry_run: Whether to check everything, and to store nothing.
         name_servers: `host:port` of each name server; default: the environment variable `NAMESRV_ADDR`.
         options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
     Returns:
-        The stored schedule. A topic that does not exist is logged as a warning.
+        The stored schedule; after a dry run the one that would be stored, without times. A topic that does not exist is
+        logged as a warning.
 
     Raises:
         ScheduleConflictError: A different schedule has this name. The error shows both; nothing was changed.
@@ -124,12 +127,16 @@ def add(
     """
     definition = _definition(name, topic, body, tag, missed, times_of(cron, every, timezone))
     with Journal(name_servers, options) as journal:
-        queue = journal.made_queue()
-        known = journal.read(queue, Ledger()).entries.get(name)
+        queue = journal.queue() if dry_run else journal.made_queue()
+        if queue is None:
+            journal.check_one_broker()
+        known = None if queue is None else journal.read(queue, Ledger()).entries.get(name)
         if known is None or (replace and known.definition != definition):
             record = add_record(TOPIC, name, uuid.uuid4().hex, definition, replace=replace)
-            known = _append(journal, queue, record).entries[name]
+            known = None if dry_run or queue is None else _append(journal, queue, record).entries[name]
         _warn_of_missing(journal, topic, name)
+    if known is None:
+        return Schedule(name, definition.times, topic, definition.body, tag, missed, None, None, None)
     if known.definition != definition:
         raise ScheduleConflictError(
             f"schedule {name} has another definition: stored: {known.definition}; given: {definition}",
@@ -139,11 +146,18 @@ def add(
 
 
 @lists_options(ClientOptions, CLIENT_DEFAULTS)
-def remove(name: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
+def remove(
+    name: str,
+    *,
+    dry_run: bool = False,
+    name_servers: Iterable[str] | str | None = None,
+    **options: Unpack[ClientOptions],
+) -> None:
     """Removes a schedule. A time whose decision is stored already still fires.
 
     Args:
         name: Name of the schedule.
+        dry_run: Whether to look it up only.
         name_servers: `host:port` of each name server; default: the environment variable `NAMESRV_ADDR`.
         options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
@@ -157,7 +171,8 @@ def remove(name: str, *, name_servers: Iterable[str] | str | None = None, **opti
         if queue is None or known is None:
             hint = "`rocketpy schedule list` shows the schedules"
             raise ScheduleNotFoundError(f"no such schedule: {name}", hint=hint)
-        _append(journal, queue, remove_record(TOPIC, known))
+        if not dry_run:
+            _append(journal, queue, remove_record(TOPIC, known))
 
 
 @lists_options(ClientOptions, CLIENT_DEFAULTS)

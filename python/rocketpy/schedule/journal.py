@@ -74,15 +74,23 @@ class Journal:
         """
         if (queue := self.queue()) is not None:
             return queue
-        names = sorted({broker.broker_name for broker in self.admin.brokers()})
-        if len(names) > 1:
-            problem = f"topic {TOPIC} does not exist, and the cluster has several brokers: {', '.join(names)}"
-            raise InvalidArgumentError(problem, hint=f"choose one: `{ONE_QUEUE} {names[0]}`")
+        self.check_one_broker()
         self.admin.create_topic(TOPIC, queues=1, write_queues=1)
         queue = self.queue()
         if queue is None:
             raise TopicNotFoundError(f"topic {TOPIC} was deleted", retryable=True)
         return queue
+
+    def check_one_broker(self) -> None:
+        """Checks that the topic can be created by itself.
+
+        Raises:
+            InvalidArgumentError: The cluster has several broker names.
+        """
+        names = sorted({broker.broker_name for broker in self.admin.brokers()})
+        if len(names) > 1:
+            problem = f"topic {TOPIC} does not exist, and the cluster has several brokers: {', '.join(names)}"
+            raise InvalidArgumentError(problem, hint=f"choose one: `{ONE_QUEUE} {names[0]}`")
 
     def hop_ms(self, queue: MessageQueue) -> int:
         """Maximum delay of a tick: within the broker's limit, and within half of the time that records are kept.

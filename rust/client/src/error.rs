@@ -508,7 +508,8 @@ const REFUSALS: [Refusal; 9] = [
         response::NO_PERMISSION,
         ErrorClass::AccessDenied,
         Some(
-            "check whether the topic is readable and writable (`rocketpy topic describe TOPIC`), and brokerPermission of its brokers",
+            "check whether the topic is readable and writable (`rocketpy topic describe TOPIC`), whether the group is enabled \
+             (`rocketpy group show GROUP`), and brokerPermission of the brokers",
         ),
     ),
     refusal(
