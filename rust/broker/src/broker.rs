@@ -92,7 +92,8 @@ impl Broker {
         let local_addr = address.local_addr()?;
         let slave_listener = config.replication.reserve_port(config.listen)?;
         let endpoints = endpoints(host, local_addr, slave_listener.as_ref())?;
-        if let Some(begin) = where_to_begin(&config).await? {
+        let is_demoted = configured.role != BrokerRole::Slave;
+        if let Some(begin) = where_to_begin(&config, is_demoted).await? {
             config.store.begin_at = Some(begin);
         }
         let role = Arc::new(RoleCell::new(Role::of_id(config.broker_id)));

@@ -133,11 +133,14 @@ async fn log_file_bytes(client: &Client, address: &str) -> Option<u64> {
 }
 
 /// Where the log of a slave begins that has none: at the start of its master's, or where Apache's masters begin. `None` for every other
-/// broker.
+/// broker, and for a demoted master while there is no other one: its log was empty from the first offset.
 ///
 /// # Errors
 /// No master was found in time; its log files have another size than this slave's would have.
-pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<PhysicalOffset>, BrokerError> {
+pub(crate) async fn where_to_begin(
+    config: &BrokerConfig,
+    is_demoted: bool,
+) -> Result<Option<PhysicalOffset>, BrokerError> {
     let may_find = !config.name_servers.is_empty() || config.replication.master_address.is_some();
     if config.broker_id == system::MASTER_ID || !may_find || has_log(config)? {
         return Ok(None);
@@ -168,6 +171,9 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
             Err(reason) => reason,
         };
         debug!(reason, "master not found yet");
+        if is_demoted {
+            return Ok(None);
+        }
         if Instant::now() + SEARCH_EVERY > deadline {
             return Err(BrokerError::NoMaster { broker: config.broker_name.clone(), reason });
         }

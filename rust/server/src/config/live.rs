@@ -186,7 +186,9 @@ fn proper(key: &'static Key) -> &'static Key {
 }
 
 pub(super) fn is_allowed(key: &Key) -> bool {
-    !NEVER_LIVE.contains(&key.name)
+    // A user with the right to change the configuration must not gain others by it, or let others in.
+    let is_of_security = matches!(key.section, Section::Tls);
+    !is_of_security && !NEVER_LIVE.contains(&key.name)
 }
 
 impl LiveLayer {

@@ -91,6 +91,23 @@ fn a_demoted_master_follows_the_promoted_slave_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_master_without_messages_is_demoted_and_serves_before_another_one_is_promoted() {
+    let pair = Pair::start();
+    let (first, second) = (pair.master(), pair.slave());
+    wait_until("a slave follows", || {
+        pair.try_status(&first).is_some_and(|status| !status.ha_connection_info.is_empty())
+    });
+    pair.change_role(&first, "SLAVE", false).unwrap();
+    pair.wait_for_role(&first, false);
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    assert_eq!(pair.caller.send(&second, "orders", "1").code, 0);
+    wait_until("the former master has the message", || {
+        pair.caller.read_all(&first, "orders") == ["1"] && pair.end(&first) == pair.end(&second)
+    });
+}
+
+#[test]
 fn one_role_change_at_a_time_and_one_that_fails_leaves_the_master_as_it_was() {
     let mut pair = Pair::start();
     pair.send(0..1);
