@@ -8,7 +8,7 @@ import pytest
 
 from rocketpy.spark.session import QUICK_JVM
 
-pytest_plugins = ["rocketpy.testing", "server_settings", "no_skip", "seeds", "longest_first"]
+pytest_plugins = ["rocketpy.testing", "closed_server", "server_settings", "no_skip", "seeds", "longest_first"]
 
 SPARK_OPTIONS = ["--driver-memory", "1g", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
 """Options of every Spark session of the tests, in this process and in others: several run at once on one machine."""

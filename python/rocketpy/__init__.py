@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import ArrowBatch as ArrowBatch
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
+    from rocketpy.admin.accounts import *
     from rocketpy.admin.admin import *
     from rocketpy.admin.answers import *
     from rocketpy.admin.changes import *
@@ -45,12 +46,10 @@ if TYPE_CHECKING:
     from rocketpy.aio.push import *
     from rocketpy.config import Backoff as Backoff
     from rocketpy.config import Compression as Compression
-    from rocketpy.config import Credentials as Credentials
     from rocketpy.config import Duration as Duration
     from rocketpy.config import Instant as Instant
     from rocketpy.config import SendStatus as SendStatus
     from rocketpy.config import Start as Start
-    from rocketpy.config import Tls as Tls
     from rocketpy.consuming.balance import Balance as Balance
     from rocketpy.consuming.consumer import *
     from rocketpy.consuming.push import *
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from rocketpy.producing.producer import *
     from rocketpy.producing.receipts import *
     from rocketpy.producing.transaction import *
+    from rocketpy.security import *
     from rocketpy.servers.server import *
     from rocketpy.stats import *
     from rocketpy.store import QueueRange as QueueRange
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
+    "admin.accounts": ("AccountServer", "Policy", "User"),
     "admin.admin": ("Admin",),
     "admin.answers": ("Answers", "ConsumerRunningInfo", "MemberQueue", "MissingBroker"),
     "admin.changes": ("CleanedPart", "DirectResult", "OffsetChange", "ResentMessage", "SettingChange"),
@@ -88,7 +89,7 @@ _NAMES = {
     "aio.consumer": ("AsyncConsumer",),
     "aio.producer": ("AsyncProducer",),
     "aio.push": ("AsyncPushConsumer",),
-    "config": ("Backoff", "Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
+    "config": ("Backoff", "Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consuming.balance": ("Balance",),
     "consuming.consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "consuming.push": ("PushConsumer", "Reject", "Retry"),
@@ -106,6 +107,7 @@ _NAMES = {
     "producing.producer": ("Producer",),
     "producing.receipts": ("Receipts",),
     "producing.transaction": ("Decision", "Transaction", "TransactionProducer"),
+    "security": ("Credentials", "Tls"),
     "servers.server": ("Broker", "NameServer", "Server"),
     "stats": ("ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),

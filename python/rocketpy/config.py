@@ -4,7 +4,7 @@ A duration is a number of seconds or a `datetime.timedelta`, never negative and 
 """
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypedDict
 
@@ -12,6 +12,7 @@ from rocketpy.base.instant import Instant, instant_ms
 from rocketpy.base.options import Default, defaults_of
 from rocketpy.consuming.balance import Balance
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.security import Credentials, Tls
 
 if TYPE_CHECKING:
     import os
@@ -205,43 +206,6 @@ class Backoff:
         duration_seconds("longest", self.longest)
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """TLS settings of a client.
-
-    A server must show a certificate that a trusted authority signed and that names its host: the name or address of
-    the name server, and the addresses of brokers in routes (`brokerIP1`). `rocketpy.ConnectionFailedError` says what is
-    wrong.
-
-    Examples:
-        >>> Tls(ca_file="/etc/rocketpy/ca.pem")
-        Tls(ca_file='/etc/rocketpy/ca.pem', cert_file=None, key_file=None, verify=True)
-    """
-
-    ca_file: str | None = None
-    """PEM file of the authorities to trust; None for those of the system."""
-    cert_file: str | None = None
-    """PEM file of the client certificate."""
-    key_file: str | None = None
-    """PEM file of the private key of that certificate."""
-    verify: bool = True
-    """Whether to check the certificate and the host of a server. Without it any program may pose as the server."""
-    key_password: str | None = field(default=None, repr=False)
-    """Password of an encrypted key (PKCS#8, PBES2)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Identity of a client. Not supported yet: clients refuse it."""
-
-    access_key: str
-    """Name of the user."""
-    secret_key: str = field(repr=False)
-    """Secret of the user, which signs requests and is never sent."""
-    security_token: str | None = field(default=None, repr=False)
-    """Token of temporary credentials."""
-
-
 class ClientOptions(TypedDict, total=False):
     """Options of every client."""
 
@@ -267,8 +231,12 @@ class ClientOptions(TypedDict, total=False):
     The environment turns TLS on by `ROCKETPY_TLS=1`, `ROCKETPY_TLS_CA` or `ROCKETPY_TLS_CERT`, with `ROCKETPY_TLS_KEY`
     and `ROCKETPY_TLS_KEY_PASSWORD`; `ROCKETPY_TLS=0` turns it off.
     """
-    credentials: Annotated["Credentials | None", Default(None)]
-    """Not supported yet: only None is accepted. Default None."""
+    credentials: Annotated["Credentials | Literal[False] | None", Default(None)]
+    """User and secret that sign every request, or False for none. Default None: by environment.
+
+    The environment names a file for `Credentials.from_file` in `ROCKETPY_CREDENTIALS`; or it has the values in
+    `ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY` and `ROCKETPY_SECURITY_TOKEN`.
+    """
 
 
 CLIENT_DEFAULTS: ClientOptions = defaults_of(ClientOptions)

@@ -109,6 +109,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def new_server() -> type[Server]:
+    """Starts a server of a file, which ends it."""
+    return Server
+
+
+@pytest.fixture(scope="session")
 def executable() -> list[str]:
     """How `rocketpy` is started, for tests that talk to it while it runs."""
     return COMMAND

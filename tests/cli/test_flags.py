@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketpy
 from rocketpy.cli import main, serve
 from rocketpy.cli.cluster import new_folder
 from rocketpy.cli.config import load
@@ -23,7 +24,7 @@ def test_help_shows_every_flag_of_the_table(command, name: str):
 def test_a_flag_that_was_not_given_is_left_to_the_configuration():
     options = serve.parse(["server", "data"])
     assert options == {
-        "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "config": None, "set": [],
+        "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "secure": None, "config": None, "set": [],
         "ready_file": None, "log_file": None, "log_file_bytes": None, "log_files": None, "log_format": None,
     }  # fmt: skip
 
@@ -47,6 +48,14 @@ def test_every_flag_is_parsed():
         "log_file": Path("log"), "log_file_bytes": 4096, "log_files": 3, "log_format": "json",
     }  # fmt: skip
     assert serve.settings_of(options["set"]) == {"a": "1", "b": "2=3"}
+
+
+def test_a_secret_on_the_command_line_is_refused_with_the_way_out():
+    with pytest.raises(rocketpy.RocketPyError) as refused:
+        serve.settings_of(['initAuthenticationUser={"username":"a","password":"hush"}'])
+    assert "initAuthenticationUser" in str(refused.value)
+    assert "hush" not in str(refused.value)
+    assert "ROCKETPY_INIT_AUTHENTICATION_USER" in str(refused.value.hint)
 
 
 def test_short_flags_are_those_of_mqbroker_and_the_folder_may_be_left_to_the_configuration():

@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import rocketpy
+from closed_server import ADMIN, USERS_ON
 from rocketpy import _rocketpy
 from rocketpy.cli import main
 from rocketpy.cli.app import make_app
@@ -201,12 +202,13 @@ READ_ONLY = {
     "cluster list", "config diff", "config explain", "config list", "config show", "consume", "dlq list", "dlq show",
     "doctor",
     "group describe", "group lag", "group list", "group show", "ha status", "message query", "offset show", "ping",
-    "quota list", "schedule list",
+    "acl show", "quota list", "schedule list", "user list",
     "status",
     "store diff",
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
+    "acl grant", "user finish-rotation", "user rotate", "user update",
     "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
     "demo", "group create", "group reset", "group update", "ha demote",
     "ha promote", "message resend",
@@ -264,7 +266,7 @@ def test_each_command_that_a_text_names_is_known_to_read_only_or_not():
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory) -> Iterator[dict[str, list[str]]]:
-    """A server with a topic and a group, the folder of another store, and two configuration files."""
+    """A server with users, a topic and a group, the folder of another store, and two configuration files."""
     folder, topic, group = tmp_path_factory.mktemp("hints"), "hint-topic", "hint-group"
     stores = [folder / "first", folder / "second"]
     for store in stores:
@@ -272,13 +274,18 @@ def case(tmp_path_factory) -> Iterator[dict[str, list[str]]]:
             admin.create_topic(topic, queues=1)
     for name in ("a.conf", "b.conf"):
         (folder / name).write_text("brokerName=broker-a\n")
-    with rocketpy.Server(folder / "live") as server, server.admin() as admin, server.producer("hints") as producer:
-        admin.create_topic(topic, queues=1)
-        admin.create_group(group)
-        producer.send(rocketpy.Message(topic, b"hint", keys=["k"]))
+    with pytest.MonkeyPatch.context() as environment, rocketpy.Server(folder / "live", settings=USERS_ON) as server:
+        environment.setenv("ROCKETPY_ACCESS_KEY", ADMIN.access_key)
+        environment.setenv("ROCKETPY_SECRET_KEY", ADMIN.secret_key)
+        with server.admin() as admin, server.producer("hints") as producer:
+            admin.create_topic(topic, queues=1)
+            admin.create_group(group)
+            admin.create_user("hint-user", "secret of hint-user")
+            producer.send(rocketpy.Message(topic, b"hint", keys=["k"]))
         yield {
             "topic": [topic], "group": [group], "key": ["timerMaxDelaySec"], "name_server": [server.name_server],
-            "server": ["broker-a"], "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
+            "server": ["broker-a"], "user": ["hint-user"],
+            "folder": [str(stores[0])], "first": [str(stores[0])], "second": [str(stores[1])],
             "files": [str(folder / "a.conf"), str(folder / "b.conf")], "config": [str(folder / "a.conf")],
         }  # fmt: skip
 
@@ -336,7 +343,7 @@ def test_each_option_key_function_and_page_of_a_hint_exists():
     assert unknown_names(hint) == {"--queue-count", "fileReservedTim", page}
 
 
-EVERYWHERE = {"--help", "--name-server", "--timeout", "--tls-ca"}
+EVERYWHERE = {"--credentials", "--help", "--name-server", "--timeout", "--tls-ca"}
 """Options that hints name for any command of a client."""
 SHARED = {
     "consume them first, or add force=True": {"topic create"},
@@ -350,6 +357,9 @@ SHARED = {
     "start it as a slave (--role slave)": {"broker"},
     "for a slave set brokerRole=SLAVE": {"broker"},
     "give one of them another name, or replace": {"schedule add"},
+    "run the command without --offline": {"user add"},
+    "in a file with mode 0600 (--config)": {"server", "broker", "namesrv"},
+    "start with --secure, or listen on": {"server"},
     "name another path with --ready-file": {"server", "broker", "namesrv"},
 }
 """Beginnings of hints outside of the modules of commands, and the commands that show them."""

@@ -40,9 +40,16 @@ def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int) -> 
         yield message
 
 
+def sign(client: Producer | PushConsumer) -> None:
+    """Signs requests as the user that the environment names, if it does."""
+    if name := os.environ.get("ROCKETPY_TEST_ACCESS_KEY"):
+        client.set_session_credentials(name, os.environ["ROCKETPY_TEST_SECRET_KEY"], "")
+
+
 def produce(command: str, name_server: str, topic: str, count: str, prefix: str, tag: str = "", body_bytes: str = "0"):
     producer = Producer("interop-cpp-producer")
     producer.set_namesrv_addr(name_server)
+    sign(producer)
     producer.start()
     todo = list(messages(topic, int(count), prefix, tag, int(body_bytes)))
     if command == "levels":
@@ -89,6 +96,7 @@ def consume(command: str, name_server: str, topic: str, count: str, group: str, 
 
     consumer = PushConsumer(group, orderly=command == "orderly")
     consumer.set_namesrv_addr(name_server)
+    sign(consumer)
     consumer.set_thread_count(1)
     consumer.set_message_batch_max_size(1)
     subscribe(consumer, topic, on_message, expression)

@@ -47,7 +47,7 @@ def test_quotas_for_asyncio(rocketpy_server):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"scope": "user", "name": "x", "send_bytes": 1}, "scope must be topic, group or address: user"),
+        ({"scope": "client", "name": "x", "send_bytes": 1}, "scope must be topic, group, address or user: client"),
         ({"scope": "topic", "name": "x"}, "quota of topic x has no limit"),
         ({"scope": "topic", "name": "x", "send_bytes": 0}, "send_bytes must be 1 to 1000000000000: 0"),
         ({"scope": "topic", "name": "x", "connections": 1}, "connections must be a limit of an address"),

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.config import ClientOptions
+from rocketpy.config import ClientOptions, Credentials, Tls
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.aliases import REFUSED
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns
+from rocketpy.spark.connection import client_options
 from rocketpy.spark.options import CLIENT_NAMES, OPTION_NAMES, OptionError, parse_options
+from rocketpy.spark.sink.options import parse_sink_options
 
 FOLDER = {"path": "/data", "topic": "flights"}
 
@@ -262,3 +264,35 @@ def test_the_documentation_names_every_option_and_every_column():
         for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }
     assert listed | {"name_servers"} == set(OPTION_NAMES)
+
+
+def test_the_user_of_the_clients_is_given_whole_and_never_shown():
+    cluster = {"nameServer": "a:9876", "topic": "flights"}
+    user = {"accessKey": "spark", "secretKey": "of nobody"}
+    read, sink = parse_options({**cluster, **user}), parse_sink_options({**cluster, **user})
+    for options in (read, sink):
+        assert options.client["credentials"] == Credentials("spark", "of nobody")
+        assert "of nobody" not in repr(options)
+    other = parse_options({**cluster, **user, "secretKey": "another"})
+    assert client_options(read)["instance_name"] == client_options(read)["instance_name"]
+    assert client_options(read)["instance_name"] != client_options(other)["instance_name"]
+    for name in user:
+        with pytest.raises(OptionError, match=f"{name[:6]}_key is given without"):
+            parse_options({**cluster, name: user[name]})
+    with pytest.raises(OptionError, match="access_key is valid only with the name_server"):
+        parse_options({**FOLDER, **user})
+
+
+def test_clients_use_tls_by_its_files_or_by_a_switch():
+    cluster = {"nameServer": "a:9876", "topic": "flights"}
+    files = {"tlsCa": "ca.pem", "tlsCert": "/etc/client.pem", "tlsKey": "/etc/client.key"}
+    for parse in (parse_options, parse_sink_options):
+        assert "tls" not in parse(cluster).client
+        assert parse({**cluster, "tls": "true"}).client["tls"] is True
+        assert parse({**cluster, "tls": "false"}).client["tls"] is False
+        tls = Tls(str(Path("ca.pem").absolute()), "/etc/client.pem", "/etc/client.key")
+        assert parse({**cluster, **files}).client["tls"] == tls
+        with pytest.raises(OptionError, match="tls=false is given with files"):
+            parse({**cluster, **files, "tls": "false"})
+    plain, encrypted = parse_options(cluster), parse_options({**cluster, **files})
+    assert client_options(plain)["instance_name"] != client_options(encrypted)["instance_name"]

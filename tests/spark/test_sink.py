@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -12,9 +13,10 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 import rocketpy
+from closed_server import USERS_ON, ClosedServer
 from rocketpy.spark.sink.rows import ROW_PROPERTY
 from rocketpy.spark.sink.writers import batch_writer, stream_writer
-from rocketpy.testing import drain, fresh_name
+from rocketpy.testing import SMALL_FILES, drain, fresh_name
 
 
 def write(frame, server, **options):
@@ -329,3 +331,54 @@ def test_a_stream_with_exactly_once_writes_each_row_once(spark, rocketpy_server,
     options = {"topic": topic, "exactly_once": "true", "progress_topic": decisions}
     run(as_bodies(numbers), rocketpy_server, tmp_path / "checkpoint", **options)
     assert bodies(rocketpy_server, topic) == dict.fromkeys((b"%d" % number for number in range(100)), 1)
+
+
+TLS = Path(__file__).parents[1] / "tls"
+
+
+@pytest.fixture
+def encrypted(tmp_path):
+    """A server that accepts users with TLS only."""
+    files = {"tlsServerCertPath": str(TLS / "server.pem"), "tlsServerKeyPath": str(TLS / "server.key")}
+    settings = {**SMALL_FILES, **USERS_ON, **files, "tlsServerMode": "enforcing"}
+    with ClosedServer(tmp_path / "closed", settings=settings) as server:
+        yield server
+
+
+def test_source_sink_and_stream_use_tls_and_a_user_whose_secret_is_not_shown(spark, encrypted, numbers, tmp_path):
+    topic, secret, tls = fresh_name("numbers"), fresh_name("secret"), rocketpy.Tls(ca_file=str(TLS / "ca.pem"))
+    with encrypted.admin(tls=tls) as admin:
+        admin.create_topic(topic, queues=1)
+        admin.create_user("spark", secret)
+        admin.grant("spark", f"Topic:{topic}", "Pub,Sub,Get")
+        admin.grant("spark", "Topic:rocketpy-spark-sink*", "Pub,Sub,Get,Create")
+        admin.grant("spark", "Cluster:*", "Get")
+        admin.grant("spark", "Group:TOOLS_CONSUMER", "Sub")
+    user = {"accessKey": "spark", "secretKey": secret, "tlsCa": str(TLS / "ca.pem")}
+    source = {"name_server": encrypted.name_server, "topic": topic, "columns": "body"}
+
+    write(spark.createDataFrame([(b"from a batch",)], "body binary"), encrypted, topic=topic, **user)
+    run(numbers.selectExpr("cast(number as string) body"), encrypted, tmp_path / "out", topic=topic, **user)
+    frame = spark.read.format("rocketpy").options(**source, **user).load()
+    assert frame.count() == 101
+    stream = spark.readStream.format("rocketpy").options(**source, **user).load()
+    query = stream.writeStream.format("memory").queryName("encrypted").trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(tmp_path / "in")).start()
+    assert query.awaitTermination(300)
+    assert spark.table("encrypted").count() == 101
+
+    shown = [
+        str(one.physicalPlanDescription())
+        for one in seq(spark, spark._jsparkSession.sharedState().statusStore().executionsList())
+    ]
+    plans = (frame._jdf.queryExecution(), stream._jdf.queryExecution(), query._jsq.streamingQuery().lastExecution())
+    shown += [str(plan) for plan in plans]
+    assert any(topic in text or "rocketpy" in text for text in shown)
+    assert not [text for text in shown if secret in text]
+    kept = [*(tmp_path / "in").rglob("*"), *(tmp_path / "out").rglob("*"), *(tmp_path / "closed").rglob("commitlog/*")]
+    assert not [path for path in kept if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+def seq(spark, values):
+    """Elements of a sequence of Scala."""
+    return [values.apply(number) for number in range(values.size())]

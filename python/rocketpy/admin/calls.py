@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
 from rocketpy.admin.live_config import typed
-from rocketpy.admin.plan_calls import PlanCalls
+from rocketpy.admin.policy_calls import PolicyCalls
 from rocketpy.admin.status_calls import problems_of
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
@@ -80,7 +80,7 @@ def master_role(sync: bool) -> str:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(PlanCalls):
+class AdminCalls(PolicyCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.

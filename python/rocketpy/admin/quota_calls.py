@@ -62,7 +62,7 @@ class QuotaCalls(ConfigCalls):
 
         Args:
             address: Name or `host:port` of a master; see `brokers`.
-            scope: `topic`, `group` or `address`.
+            scope: `topic`, `group`, `address` or `user`.
             name: Name of the quota, as `quotas` shows it.
 
         Raises:

@@ -8,14 +8,14 @@ from rocketpy.errors import InvalidArgumentError
 
 __all__ = ["Quota", "QuotaUse"]
 
-Scope = Literal["topic", "group", "address"]
+Scope = Literal["topic", "group", "address", "user"]
 MAX_LIMIT = 10**12
 """Maximum limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits of a topic, a group or a client address at one broker; None does not limit.
+    """Limits of a topic, a group, a client address or a user at one broker; None does not limit.
 
     A limit holds for each name by itself. A broker saves up to one second of an unused limit for a burst. If several
     quotas have a name, only the narrowest counts: `orders`, then `ord*`, then `*`.
@@ -35,7 +35,7 @@ class Quota:
 
     scope: Scope
     name: str
-    """A topic, a group or an IP address. `ord*` names all topics or groups with this beginning, `10.0.0.0/8` all
+    """A topic, a group, an IP address or a user. `ord*` names all with this beginning, `10.0.0.0/8` all
     addresses of a network, and `*` all names."""
     send_messages: int | None = None
     """Maximum number of messages that producers send, per second. The group of a send is its producer group."""
@@ -51,7 +51,7 @@ class Quota:
     def __post_init__(self) -> None:
         check_type("name", self.name, str, "text")
         if self.scope not in get_args(Scope):
-            raise InvalidArgumentError(f"scope must be topic, group or address: {self.scope}")
+            raise InvalidArgumentError(f"scope must be topic, group, address or user: {self.scope}")
         if not self.limits:
             raise InvalidArgumentError(
                 f"quota of {self.scope} {self.name} has no limit; give one, such as send_messages=1000"

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from rocketpy.cli import (
+    acl,
     bench,
     broker,
     cluster,
@@ -36,6 +37,7 @@ from rocketpy.cli import (
     top,
     topic,
     topic_change,
+    user,
 )
 from rocketpy.cli.flags import BROKER_VERBS, COMMANDS, Command, Flag, folder_of
 from rocketpy.cli.options import wait_for
@@ -93,13 +95,24 @@ def about(
         str | None,
         typer.Option("--tls-key", envvar="ROCKETPY_TLS_KEY", metavar="FILE", help="Private key of that certificate."),
     ] = None,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            "--credentials",
+            envvar="ROCKETPY_CREDENTIALS",
+            metavar="FILE",
+            help="File with accessKey=NAME and secretKey=SECRET, or Apache's tools.yml. Default: ROCKETPY_ACCESS_KEY "
+            "and ROCKETPY_SECRET_KEY.",
+        ),
+    ] = None,
 ) -> None:
     """A message broker, its clients and its Spark source: compatible with Apache RocketMQ on the wire and on disk."""
     if timeout is not None:
         wait_for(timeout)
-    given = {"": None if tls is None else str(int(tls)), "_CA": tls_ca, "_CERT": tls_cert, "_KEY": tls_key}
+    tls_switch = None if tls is None else str(int(tls))
+    given = {"TLS": tls_switch, "TLS_CA": tls_ca, "TLS_CERT": tls_cert, "TLS_KEY": tls_key, "CREDENTIALS": credentials}
     # Where every client of the process finds them.
-    os.environ.update({f"ROCKETPY_TLS{name}": value for name, value in given.items() if value is not None})
+    os.environ.update({f"ROCKETPY_{name}": value for name, value in given.items() if value is not None})
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:
@@ -125,7 +138,7 @@ def parameter(flag: Flag, command: str) -> inspect.Parameter:
     if flag.is_argument:
         info: Any = typer.Argument(metavar=flag.metavar, help=text, parser=lambda given: folder_of(command, given))
     else:
-        info = typer.Option(*flag.names, metavar=flag.metavar, help=text)
+        info = typer.Option(*flag.names, metavar=flag.metavar or None, help=text)
     return inspect.Parameter(
         flag.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
@@ -190,6 +203,13 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
     ),
     ("quota", "Limits of topics, groups and client addresses.", CLIENTS): (
         ("list", quota.list_quotas), ("set", quota.set_quota), ("remove", quota.remove),
+    ),
+    ("user", "Users of brokers and name servers.", CLIENTS): (
+        ("list", user.list_users), ("show", user.show), ("add", user.add), ("update", user.update),
+        ("delete", user.delete), ("rotate", user.rotate), ("finish-rotation", user.finish_rotation),
+    ),
+    ("acl", "Policies: what users may do.", CLIENTS): (
+        ("list", acl.list_policies), ("show", acl.show), ("grant", acl.grant), ("revoke", acl.revoke),
     ),
     ("dlq", "Dead letters of consumer groups.", CLIENTS): (
         ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),

@@ -9,14 +9,17 @@ from rocketpy.console.exits import INVALID_PARAMETER, CommandError, ExitCode
 AGAIN = "correct the cause, then run the command again: it changes only the settings that still differ"
 
 
-def show_changes(changes: Sequence[SettingChange], subject: str, *, dry_run: bool, as_json: bool) -> None:
+def show_changes(
+    changes: Sequence[SettingChange], subject: str, *, dry_run: bool, as_json: bool, place: str = "broker_name"
+) -> None:
     """Prints changes by broker, and fails if a broker did not make them.
 
     Args:
         changes: Changes of all brokers.
-        subject: Topic or group with its kind.
+        subject: Topic, group or user with its kind.
         dry_run: Whether nothing was changed.
         as_json: Whether to print JSON.
+        place: Name of the column of brokers and other servers.
 
     Raises:
         CommandError: A broker did not make its changes.
@@ -24,7 +27,7 @@ def show_changes(changes: Sequence[SettingChange], subject: str, *, dry_run: boo
     done = "would change" if dry_run else "changed"
     rows = [
         {
-            "broker_name": one.broker_name,
+            place: one.broker_name,
             "setting": one.setting,
             "before": one.before,
             "after": one.after,

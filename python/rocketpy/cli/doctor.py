@@ -5,7 +5,8 @@ import platform
 import re
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -187,6 +188,49 @@ def broker_skews(name_server: str) -> dict[str, float]:
     return skews
 
 
+def check_doors(subject: Subject) -> Outcome:
+    """Lists the open doors of the servers of a name server: connections without TLS, requests without a user."""
+    if not subject.name_server:
+        return Outcome("skipped", "--name-server names a cluster whose open doors are listed")
+    reached: list[str] = []
+    local: list[str] = []
+    with Admin(name_servers=subject.name_server, **WAITING) as admin:
+        brokers = {address for one in admin.brokers() for address in one.addresses.values()}
+        for address in sorted({*subject.name_server.replace(";", ",").split(","), *brokers}):
+            values = {one.key: one.value for one in admin.config(address)}
+            (local if is_loopback(str(values.get("bindAddress", ""))) else reached).extend(
+                f"{address} {door}" for door in open_doors(values)
+            )
+    hint = "start with `rocketpy server DIR --secure`; docs/security.md says how to close each"
+    if reached:
+        return Outcome("warning", "open to other machines: " + "; ".join(reached), hint)
+    if local:
+        return Outcome("ok", "open on this machine only: " + "; ".join(local))
+    return Outcome("ok", "every connection needs TLS, and every request a user with a policy")
+
+
+def open_doors(values: Mapping[str, object]) -> list[str]:
+    """Returns the doors that the configuration of a server leaves open."""
+    doors = {
+        "connections without TLS (tlsServerMode)": values.get("tlsServerMode") != "enforcing",
+        "requests without a user (authenticationEnabled)": values.get("authenticationEnabled") is not True,
+        "requests without a policy (authorizationEnabled)": values.get("authorizationEnabled") is not True,
+        "metrics and topic names without a login (metricsPromExporterHost)": (
+            values.get("metricsExporterType") == "PROM"
+            and not is_loopback(str(values.get("metricsPromExporterHost", "")))
+        ),
+    }
+    return [door for door, is_open in doors.items() if is_open]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to listen on is reached from its own machine only. A name other than `localhost` is not."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def installed(name: str) -> str | None:
     """Version of an installed distribution; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
@@ -228,6 +272,7 @@ CHECKS: dict[str, Check] = {
     "java": check_java,
     "versions": check_versions,
     "clock": check_clock,
+    "doors": check_doors,
 }
 """Checks by name, in the order of the output."""
 

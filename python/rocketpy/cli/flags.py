@@ -11,7 +11,8 @@ class Flag(NamedTuple):
     """Flag or argument of a server command."""
 
     name: str
-    kind: type[str] | type[int] | type[Path]
+    kind: type[str] | type[int] | type[Path] | type[bool]
+    """bool for a switch without a value."""
     metavar: str
     help: str
     default: str | int | None = None
@@ -64,6 +65,10 @@ LOG_FLAGS = (
 BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 selects a free one.", default=10911)
 NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 selects a free one.", default=9876)
 
+SECURE = Flag(
+    "--secure", bool, "", "TLS and users; creates certificates, an administrator and a client user in DIR/secure."
+)
+
 BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its slaves share. Default: broker-a.")
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
 BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on. Default: 1.")
@@ -106,7 +111,7 @@ def folder_of(command: str, text: str) -> Path:
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",
-        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, CONFIG, SETTING, READY_FILE, *LOG_FLAGS),
+        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, SECURE, CONFIG, SETTING, READY_FILE, *LOG_FLAGS),
     ),
     "namesrv": Command(
         "Start a name server.",

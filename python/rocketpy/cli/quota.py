@@ -12,9 +12,10 @@ from rocketpy.cli.options import LOCAL, WAITING, Broker, DryRun, Json, NameServe
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
-Scope = Annotated[Literal["topic", "group", "address"], typer.Argument(metavar="topic|group|address")]
+Scope = Annotated[Literal["topic", "group", "address", "user"], typer.Argument(metavar="topic|group|address|user")]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A topic, a group or an address; ord*, 10.0.0.0/8, or * for each one.")
+    str,
+    typer.Argument(metavar="NAME", help="A topic, group, address or user; ord*, 10.0.0.0/8, or * for each one."),
 ]
 LIMITS = ("send_messages", "send_bytes", "pull_messages", "pull_bytes", "connections")
 """Columns of limits."""

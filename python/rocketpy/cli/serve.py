@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from rocketpy.cli.flags import COMMANDS, FOLDER, LOG_FLAGS, folder_of
 from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
@@ -42,6 +42,9 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
     name = arguments[0]
     parser = Parser(prog=f"rocketpy {name}", allow_abbrev=False, add_help=False)
     for flag in COMMANDS[name].flags:
+        if flag.kind is bool:
+            parser.add_argument(*flag.names, action="store_true", default=None)
+            continue
         extra: dict[str, Any] = {"metavar": flag.metavar}
         extra |= {"nargs": "?"} if flag.is_argument else {"dest": flag.key}
         if flag.repeated:
@@ -80,10 +83,16 @@ def settings_of(pairs: Sequence[str], example: str = "--set flushDiskType=SYNC_F
     Args:
         pairs: The texts.
         example: Example of the command, for the error.
+
+    Raises:
+        InvalidArgumentError: The value of a key is a secret.
     """
+    from rocketpy import _rocketpy
+
     for pair in pairs:
         if "=" not in pair:
             fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, f"for example {example}")
+        _rocketpy.config_check_on_command_line(pair.split("=", 1)[0])
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -131,6 +140,8 @@ def start(name: str, options: Mapping[str, Any]) -> int:
         signal.signal(number, leave_to_the_pipe)
     with reported(), make(name, options) as server:
         print(banner(name, server, options), flush=True)
+        if options.get("secure"):
+            print(ways_in(cast("Server", server)), flush=True)
         if server.warning:
             print(f"warning: {server.warning}", file=sys.stderr, flush=True)
         while not is_stopped(wake):
@@ -173,6 +184,8 @@ def leave_to_the_pipe(number: int, frame: object) -> None:
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
     """Creates the servers of a command; entering the result starts them."""
     settings = role_settings(options) | settings_of(options.get("set") or [])
+    if options.get("secure"):
+        settings["secure"] = "true"
     from rocketpy.servers.server import Broker, NameServer, Server
 
     start_log(options)
@@ -226,3 +239,14 @@ def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[s
     addresses = ", ".join(f"{title} {getattr(server, part)}" for title, part in parts if hasattr(server, part))
     where = "" if name == "namesrv" else f", store {getattr(server, 'path', '')}"
     return f"{addresses}{where}; Ctrl-C stops"
+
+
+def ways_in(server: "Server") -> str:
+    """Returns the lines that say how to connect to a secure server."""
+    folder, address = Path(server.path) / "secure", server.name_server
+    command = f"rocketpy --tls-ca {folder / 'ca.pem'} --credentials"
+    return (
+        f"administrator: {command} {folder / 'admin.json'} status --name-server {address}\n"
+        f'client: rocketpy.Producer("GROUP", name_servers="{address}", tls=rocketpy.Tls(ca_file="{folder / "ca.pem"}"),'
+        f' credentials=rocketpy.Credentials.from_file("{folder / "client.json"}"))'
+    )

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocketpy.admin.admin import Admin
-    from rocketpy.config import ClientOptions
+    from rocketpy.config import ClientOptions, Credentials, Tls
     from rocketpy.spark.options import ReadOptions
 
 _admins: dict[tuple[object, ...], Admin] = {}
+_securities: dict[tuple[Credentials | None, Tls | bool | None], int] = {}
+"""Numbers of users and TLS settings of this process: clients of one instance name have the same."""
 
 
 def client_options(options: ReadOptions) -> ClientOptions:
@@ -19,7 +21,9 @@ def client_options(options: ReadOptions) -> ClientOptions:
     Args:
         options: Read options with name servers.
     """
-    same_settings = options.client.get("connect_timeout", "")
+    security = options.client.get("credentials"), options.client.get("tls")
+    number = "" if security == (None, None) else f"-{_securities.setdefault(security, len(_securities))}"
+    same_settings = f"{options.client.get('connect_timeout', '')}{number}"
     return {"instance_name": f"spark-{os.getpid()}-{same_settings}", **options.client}  # type: ignore[typeddict-item]
 
 

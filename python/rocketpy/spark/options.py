@@ -14,6 +14,7 @@ from rocketpy.base.instant import instant_ms
 from rocketpy.base.instant import now_ms as clock_ms
 from rocketpy.config import CLIENT_DEFAULTS
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.security import Credentials, Tls
 from rocketpy.spark.aliases import ALIASES, IN_MILLISECONDS, refusal
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
@@ -141,6 +142,8 @@ class ReadOptions:
     progress_group: str | None = None
 
 
+SECURITY = ("access_key", "secret_key", "tls", "tls_ca", "tls_cert", "tls_key")
+"""Options of reads and writes that name the user and the TLS of the clients."""
 OPTION_NAMES = (
     "path",
     "name_server",
@@ -175,6 +178,7 @@ OPTION_NAMES = (
     "min_offsets_per_trigger",
     "max_trigger_delay",
     "progress_group",
+    *SECURITY,
 )
 _OF_A_STORE = ("broker_name", "commit_log_path", "verify")
 _OF_A_CLUSTER = (
@@ -183,6 +187,7 @@ _OF_A_CLUSTER = (
     "ending_offsets_by_timestamp",
     "starting_offsets_by_timestamp_strategy",
     "max_records_per_partition",
+    *SECURITY,
 )
 _OF_A_BATCH = ("ending_time", "ending_offsets", "ending_offsets_by_timestamp")
 _OF_A_STREAM = (
@@ -262,7 +267,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         default_start=default_start,
         starting_group=given.get("starting_group"),
         retry_timeout=_duration(given, "retry_timeout", DEFAULT_RETRY_SECONDS),
-        client=parse_client_options(options, _OF_CLIENTS),
+        client=parse_client_options(options, _OF_CLIENTS) | security_of(given),
         max_offsets_per_trigger=_count(given, "max_offsets_per_trigger", most=1 << 60),
         max_bytes_per_trigger=_size(given, "max_bytes_per_trigger", DEFAULT_TRIGGER_BYTES),
         min_offsets_per_trigger=_count(given, "min_offsets_per_trigger", most=1 << 60),
@@ -320,6 +325,38 @@ def parse_client_options(options: Mapping[str, str], defaults: Mapping[str, Any]
             found[name] = seconds_of(key, text)
         else:
             found[name] = None if text.strip().lower() == "none" else text
+    return found
+
+
+def security_of(given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the client options that `SECURITY` gives; none without them.
+
+    Args:
+        given: Texts by name. Paths of files become absolute.
+
+    Raises:
+        OptionError: Only one of user and secret is given, or files with `tls=false`.
+
+    Examples:
+        >>> security_of({"access_key": "spark", "secret_key": "secret of spark"})
+        {'credentials': Credentials(access_key='spark')}
+        >>> security_of({"tls": "true"}), security_of({"tls_ca": "/etc/ca.pem"})["tls"].ca_file
+        ({'tls': True}, '/etc/ca.pem')
+    """
+    found: dict[str, Any] = {}
+    names = [name for name in ("access_key", "secret_key") if name in given]
+    if len(names) == 1:
+        raise OptionError(f"{names[0]} is given without {'access_key' if names == ['secret_key'] else 'secret_key'}")
+    if names:
+        found["credentials"] = Credentials(given["access_key"], given["secret_key"])
+    ca, cert, key = (_absolute(given.get(name)) for name in ("tls_ca", "tls_cert", "tls_key"))
+    is_wanted = boolean_of(given, "tls", default=True)
+    if (ca or cert or key) and not is_wanted:
+        raise OptionError("tls=false is given with files of TLS", hint="leave out tls_ca, tls_cert and tls_key, or tls")
+    if ca or cert or key:
+        found["tls"] = Tls(ca, cert, key)
+    elif "tls" in given:
+        found["tls"] = is_wanted
     return found
 
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rocketpy_env::{RealDisk, random_u64};
 use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::message_id::UniqueKeys;
-use rocketpy_remoting::{AnswerObserver, MemoryBudget, Reserved, Server, ServerConfig};
+use rocketpy_remoting::{AnswerObserver, MemoryBudget, RequestCheck, Reserved, Server, ServerConfig};
 use rocketpy_store::{AT_OPEN, Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -431,7 +431,8 @@ async fn resolve(config: &BrokerConfig) -> Result<Host, BrokerError> {
 }
 
 /// The address that other machines see; loopback when there is no network.
-fn outward_ip() -> IpAddr {
+#[must_use]
+pub fn outward_ip() -> IpAddr {
     // Connecting a datagram socket sends nothing: it only chooses a route. The target is an address reserved for documents.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let chosen = socket.and_then(|socket| {
@@ -494,6 +495,7 @@ fn server_config(ground: &Ground, addr: SocketAddr, observer: Option<Arc<Request
         idle_timeout: config.idle_timeout,
         observer: observer.map(|times| times as Arc<dyn AnswerObserver>),
         tls: config.tls.server.clone(),
+        check: config.auth.guard.clone().map(|guard| guard as Arc<dyn RequestCheck>),
         connections: Some(ground.quotas().clone()),
         ..ServerConfig::new(addr)
     }

@@ -1,9 +1,10 @@
-//! The text that a request for a change has to prove the token with. It changes with each proved request, so that no request serves twice.
+//! The text that a request for a change has to prove the secret with. It changes with each proved request, so that no request serves twice.
 
 use parking_lot::Mutex;
-use rocketpy_env::{RealDisk, random_u64};
+use rocketpy_env::RealDisk;
 
 use crate::ha::Past;
+use crate::nonce::random_text;
 
 /// The text of the next proof.
 #[derive(Debug)]
@@ -21,21 +22,30 @@ impl Challenge {
         self.0.lock().clone()
     }
 
-    /// Whether a request proves that its sender knows the token of `past`. Without a token nothing is proved.
+    /// Whether a broker proves the secret of `past`. Without a secret nothing is proved.
     pub(crate) fn is_proved(&self, past: &Past<RealDisk>, parts: &[&[u8]], proof: Option<&str>) -> bool {
+        self.accepts(parts, |parts| past.has_secret() && past.is_proved(parts, proof))
+    }
+
+    /// Whether an operator proves the token of `past`. Without a token nothing is proved.
+    pub(crate) fn is_token_proved(
+        &self,
+        past: &Past<RealDisk>,
+        parts: &[&[u8]],
+        proof: Option<&str>,
+    ) -> bool {
+        self.accepts(parts, |parts| past.is_token_proved(parts, proof))
+    }
+
+    fn accepts(&self, parts: &[&[u8]], check: impl FnOnce(&[&[u8]]) -> bool) -> bool {
         let mut text = self.0.lock();
         let parts = [&[text.as_bytes()][..], parts].concat();
-        let is_proved = past.has_token() && past.is_proved(&parts, proof);
+        let is_proved = check(&parts);
         if is_proved {
             *text = random_text();
         }
         is_proved
     }
-}
-
-/// A text that nobody can guess.
-pub(crate) fn random_text() -> String {
-    format!("{:016x}{:016x}", random_u64(), random_u64())
 }
 
 #[cfg(test)]

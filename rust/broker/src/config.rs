@@ -5,9 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketpy_auth::Guard;
 use rocketpy_model::{Permission, port, system};
 use rocketpy_protocol::settings::{ConfigChange, ConfigEntries, SettingError};
-use rocketpy_remoting::{Client, ClientConfig, ClientTls, MemoryBudget, ServerTls};
+use rocketpy_remoting::{
+    Client, ClientConfig, ClientTls, Credentials, MemoryBudget, RequestHook, ServerTls, Signer,
+};
 use rocketpy_store::{DelayLevels, StoreConfig};
 
 use crate::ha::ReplicationConfig;
@@ -118,6 +121,15 @@ impl Default for TopicRules {
     }
 }
 
+/// Maximum number of messages that one look-up returns.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUpLimits {
+    /// `maxMsgsNumBatch`, default 64: by key.
+    pub by_key: u32,
+    /// `defaultQueryMaxNum`, default 32: by unique key.
+    pub by_unique_key: u32,
+}
+
 /// Everything the broker needs to know; Apache's defaults unless a field says otherwise.
 #[derive(Clone, Debug)]
 #[doc(alias("MessageStoreConfig", "NettyServerConfig"))]
@@ -182,6 +194,8 @@ pub struct BrokerConfig {
     pub memory: Option<Arc<MemoryBudget>>,
     /// TLS of the ports, and towards other servers.
     pub tls: Tls,
+    /// Users of the ports, and the user of the broker's own requests.
+    pub auth: Auth,
     /// Intervals of background work.
     pub intervals: Intervals,
     /// `notifyConsumerIdsChangedEnable`, default true.
@@ -225,10 +239,8 @@ pub struct BrokerConfig {
     pub max_transfer_messages: usize,
     /// `syncFlushTimeout`, default 5 s.
     pub sync_flush_timeout: Duration,
-    /// Maximum number of messages of one look-up by key (`maxMsgsNumBatch`), default 64.
-    pub query_max: u32,
-    /// Messages of one look-up by unique key (`defaultQueryMaxNum`), default 32.
-    pub default_query_max: u32,
+    /// Messages of one look-up.
+    pub look_ups: LookUpLimits,
     /// Maximum length of the body of a client's message, or of its batch as a whole, in bytes (`maxMessageSize`). Default 4 MiB. What the broker
     /// itself stores has no such limit.
     pub max_message_size: u32,
@@ -244,6 +256,16 @@ pub struct BrokerConfig {
     pub text: Arc<dyn ConfigText>,
 }
 
+/// Users and policies of a broker.
+#[derive(Debug, Clone, Default)]
+pub struct Auth {
+    /// Checks every request; `None`: users are off.
+    pub guard: Option<Arc<Guard>>,
+    /// User that signs requests to name servers and other brokers (`innerClientAuthenticationCredentials`). With users on, the broker and
+    /// its slaves prove it to each other.
+    pub credentials: Option<Credentials>,
+}
+
 /// TLS of a broker.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
@@ -256,7 +278,9 @@ pub struct Tls {
 impl BrokerConfig {
     /// A client for calls to name servers and other brokers.
     pub(crate) fn new_client(&self) -> Client {
-        Client::new(ClientConfig { tls: self.tls.client.clone(), ..ClientConfig::default() })
+        let signer = self.auth.credentials.clone().map(Signer::new);
+        let hook = signer.map(|signer| Arc::new(signer) as Arc<dyn RequestHook>);
+        Client::new(ClientConfig { hook, tls: self.tls.client.clone(), ..ClientConfig::default() })
     }
 
     /// TLS towards a master's port for slaves; `None`: the connection is plain.
@@ -296,6 +320,7 @@ impl Default for BrokerConfig {
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
             memory: None,
             tls: Tls::default(),
+            auth: Auth::default(),
             intervals: Intervals::default(),
             notify_consumer_ids_changed: true,
             server_side_reset: true,
@@ -316,8 +341,7 @@ impl Default for BrokerConfig {
             max_transfer_bytes: 1 << 20,
             max_transfer_messages: 4096,
             sync_flush_timeout: Duration::from_secs(5),
-            query_max: 64,
-            default_query_max: 32,
+            look_ups: LookUpLimits { by_key: 64, by_unique_key: 32 },
             max_message_size: 4 << 20,
             max_frame_bytes: 16 << 20,
             max_connections: 65_536,

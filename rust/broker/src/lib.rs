@@ -37,6 +37,7 @@ mod held_state;
 mod lost;
 mod members;
 mod metrics;
+mod nonce;
 mod operation;
 mod parts;
 mod process;
@@ -63,8 +64,10 @@ mod topic_attribute;
 mod transaction;
 mod waiting;
 
-pub use broker::Broker;
-pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, Tls, TopicRules};
+pub use broker::{Broker, outward_ip};
+pub use config::{
+    Auth, BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, LookUpLimits, Tls, TopicRules,
+};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::{BrokerError, DivergedMaster};
@@ -79,8 +82,8 @@ pub use rocketpy_protocol::settings::{
     ConfigChange, ConfigData, ConfigEntries, ConfigEntry, SettingError, TakesEffect,
 };
 pub use rocketpy_remoting::{
-    Accepted, ClientTls, ClientTlsFiles, ClientVerification, MemoryBudget, ServerTls, ServerTlsFiles,
-    TlsError, TlsMode, Trust,
+    Accepted, ClientTls, ClientTlsFiles, ClientVerification, Credentials, MemoryBudget, ServerTls,
+    ServerTlsFiles, TlsError, TlsMode, Trust,
 };
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rocketpy_auth::{AdministerError, SealError};
 use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
 use rocketpy_model::{NameError, system};
@@ -199,6 +200,12 @@ pub(crate) enum Refusal {
     ReadsCold { group: String, limit_bytes: u64, window: Duration },
     #[error("READ_AHEAD_MODE 1 (random) is not supported: the kernel reads ahead in the log; set mode 0")]
     RandomReads,
+    #[error(transparent)]
+    Accounts(#[from] AdministerError),
+    #[error(transparent)]
+    NotSealed(#[from] SealError),
+    #[error("users are off on this broker, set authenticationEnabled=true")]
+    UsersOff,
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
     #[error("{0}")]
@@ -305,6 +312,12 @@ pub(crate) enum Refusal {
     MemberSilent { client_id: String },
     #[error("clientID must not contain control characters: {client_id}")]
     ClientIdControl { client_id: String },
+    #[error("replies need topic {cluster}_REPLY_TOPIC while users are on: {topic}")]
+    NotReplyTopic { topic: String, cluster: String },
+    #[error(
+        "clientID is that of a live client of another user: {client_id}; give this client another instance name"
+    )]
+    ClientIdTaken { client_id: String },
     #[error("cannot send the request to client {client_id}: {reason}")]
     MemberGone { client_id: String, reason: String },
     #[error("{limit} requests already wait for members of groups; try again later")]
@@ -359,6 +372,7 @@ impl Refusal {
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
             Self::OfBatch { refusal, .. } => refusal.code(),
             Self::Setting(error) => error.code(),
+            Self::Accounts(error) => error.code(),
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }
@@ -423,6 +437,8 @@ impl Refusal {
                 | Self::BrokerTopic { .. }
                 | Self::ReadForbidden { .. }
                 | Self::RoleNotProved { .. }
+                | Self::ClientIdTaken { .. }
+                | Self::NotReplyTopic { .. }
         )
     }
 

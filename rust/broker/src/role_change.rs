@@ -27,11 +27,14 @@ use tracing::{error, info, warn};
 
 use crate::advertised::Advertised;
 use crate::blocking::aside;
-use crate::challenge::{Challenge, random_text};
+use crate::challenge::Challenge;
 use crate::config_file::ConfigFile;
 use crate::error::DivergedMaster;
 use crate::ground::Ground;
-use crate::ha::{CHALLENGE, EPOCHS, LEAVE, NONCE, PROOF, Past, Peers, Replication, STATUS, brokers_of};
+use crate::ha::{
+    CHALLENGE, EPOCHS, LEAVE, NONCE, PROOF, Past, Peers, Replication, STATUS, SharedSecret, brokers_of,
+};
+use crate::nonce::random_text;
 use crate::refusal::Refusal;
 use crate::role_order::{FILE, Kept, RoleOrder};
 use crate::service::{Pace, Service, Work};
@@ -106,7 +109,7 @@ enum Other {
     Diverged(DivergedMaster),
 }
 
-/// The epochs of the log of a master that proves to know the token, if there is one, and whether it would become the slave of this broker.
+/// The epochs of the log of a master that proves the secret, if there is one, and whether it would become the slave of this broker.
 async fn master_log(client: &Client, address: &str, past: &Past<RealDisk>) -> Option<(Epochs, bool)> {
     let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
     let nonce = random_text();
@@ -130,8 +133,8 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
         return Ok(());
     }
     let names = (&*config.broker_name, config.broker_id);
-    let token = config.replication.token()?;
-    let Some(past) = Past::look(RealDisk, &config.store.root, names, token)? else { return Ok(()) };
+    let secret = SharedSecret::of(config)?;
+    let Some(past) = Past::look(RealDisk, &config.store.root, names, secret)? else { return Ok(()) };
     let client = config.new_client();
     let (master, order) = match succession(&client, config, None, &past).await {
         None => return Ok(()),
@@ -248,12 +251,13 @@ impl RoleChanges {
         Self { ground, advertised, peers, replication, metadata, orders, alone, challenge }
     }
 
-    /// The text that the next request for a change has to prove; `None` without a token.
+    /// The text that the next request for a change has to prove; `None` without a secret.
     pub(crate) fn challenge(&self) -> Option<String> {
-        self.peers.past().filter(|past| past.has_token()).map(|_| self.challenge.text())
+        self.peers.past().filter(|past| past.has_secret()).map(|_| self.challenge.text())
     }
 
-    /// Checks that a role change comes from this machine, or from somebody who knows the token. The addresses are both ends of its connection.
+    /// Checks that a role change comes from this machine, or from somebody who knows the token. Without a token, the user
+    /// of the request decides while users are on. The addresses are both ends of its connection.
     ///
     /// # Errors
     /// It comes from another machine, without a proof.
@@ -264,9 +268,11 @@ impl RoleChanges {
         proof: Option<&str>,
     ) -> Result<(), Refusal> {
         let asked = wanted.text();
-        let is_proved =
-            |past: &Arc<Past<RealDisk>>| self.challenge.is_proved(past, &[asked.as_bytes()], proof);
-        if peer.is_loopback() || peer == own || self.peers.past().is_some_and(is_proved) {
+        let is_proved = match self.peers.past().filter(|past| past.has_token()) {
+            Some(past) => self.challenge.is_token_proved(past, &[asked.as_bytes()], proof),
+            None => self.ground.config().auth.guard.is_some(),
+        };
+        if peer.is_loopback() || peer == own || is_proved {
             return Ok(());
         }
         Err(Refusal::RoleNotProved { peer })
@@ -316,13 +322,14 @@ impl RoleChanges {
     /// acknowledge with it what the new one does not have.
     ///
     /// # Errors
-    /// The sender does not prove that it knows the token; this broker is a master, or its role is about to change; it cannot be kept over a
+    /// The sender does not prove the secret; this broker is a master, or its role is about to change; it cannot be kept over a
     /// restart.
     pub(crate) fn leave_master(&self, proof: Option<&str>) -> Result<(), Refusal> {
-        let past = self.peers.past().filter(|past| past.has_token());
+        let past = self.peers.past().filter(|past| past.has_secret());
         if past.is_some_and(|past| !self.challenge.is_proved(past, &[LEAVE], proof)) {
             return Err(refused(
-                "the sender did not prove that it knows the token of haTokenFile".to_owned(),
+                "the sender did not prove the secret of haTokenFile or innerClientAuthenticationCredentials"
+                    .to_owned(),
             ));
         }
         if self.ground.role().is_master() {
@@ -519,7 +526,7 @@ async fn ask_slave(
     code: i32,
 ) -> Result<Command, CallError> {
     let mut asked = Command::bare_request(code);
-    if let Some(past) = past.filter(|past| past.has_token() && code == request::LEAVE_MASTER) {
+    if let Some(past) = past.filter(|past| past.has_secret() && code == request::LEAVE_MASTER) {
         let status =
             client.call(address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await?;
         let challenge = status.ext.get(CHALLENGE).unwrap_or_default();

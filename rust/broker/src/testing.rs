@@ -25,7 +25,7 @@ use crate::advertised::Advertised;
 use crate::broker::write_tables;
 use crate::desk::{Desk, Endpoints};
 use crate::ground::hot_bytes;
-use crate::ha::{Past, Peers, Replication};
+use crate::ha::{Past, Peers, Replication, SharedSecret};
 use crate::parts::{Foundation, Parts};
 use crate::put::{Delay, NewMessage, Origin, Template, put};
 use crate::registration::{Identity, Registrar};
@@ -152,9 +152,9 @@ impl TestBroker {
         let advertised =
             Advertised { store_host, host: store_host.ip().to_string(), port: store_host.port() };
         let config = parts.ground.config();
-        let past = config.replication.token().unwrap().map(|token| {
+        let past = SharedSecret::of(&config).unwrap().map(|secret| {
             let names = (&*config.broker_name, config.broker_id);
-            Arc::new(Past::load(RealDisk, &config.store.root, names, Some(token), true).unwrap().unwrap())
+            Arc::new(Past::load(RealDisk, &config.store.root, names, Some(secret), true).unwrap().unwrap())
         });
         let peers = Peers::new(parts.slaves.clone(), past);
         let role_changes = Arc::new(RoleChanges::new(

@@ -14,7 +14,7 @@ use rocketpy_filter::Tags;
 use rocketpy_model::printable::{is_control, printable};
 use rocketpy_protocol::Language;
 use rocketpy_protocol::compression::CompressionType;
-use rocketpy_remoting::ClientTls;
+use rocketpy_remoting::{ClientTls, Credentials};
 
 pub(crate) use self::allocation::NoShare;
 pub use self::allocation::{Allocation, Allocations, Allocator};
@@ -36,7 +36,7 @@ pub struct ClientConfig {
     ///
     /// Clients of one process with one name share connections, routes, heartbeats and client id, if their addresses, units, name
     /// servers and runtimes are equal. They must then agree in `connect_timeout`, `route_refresh_interval`,
-    /// `heartbeat_interval` and `tls`, and each group can have one producer and one consumer among them.
+    /// `heartbeat_interval`, `tls` and `credentials`, and each group can have one producer and one consumer among them.
     pub instance_name: Option<String>,
     /// Unit appended to the client id.
     pub unit_name: Option<String>,
@@ -53,6 +53,8 @@ pub struct ClientConfig {
     pub heartbeat_interval: Duration,
     /// Encrypts all connections. Default `None`: they are plain.
     pub tls: Option<Arc<ClientTls>>,
+    /// The user that signs every request. Default `None`: requests are not signed.
+    pub credentials: Option<Credentials>,
     /// The program that the client is part of. Default: one in Rust.
     pub program: Program,
 }
@@ -90,20 +92,27 @@ impl ClientConfig {
             route_refresh_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
             tls: None,
+            credentials: None,
             program: Program::default(),
         }
     }
 }
 
 impl ClientConfig {
-    /// Checks the parts of the client id, which brokers store and operators read.
+    /// Checks the parts of the client id and the name of the user, which brokers store and operators read.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         let parts = [
             ("client_ip", &self.client_ip),
             ("instance_name", &self.instance_name),
             ("unit_name", &self.unit_name),
         ];
-        for (field, text) in parts {
+        let parts = parts.map(|(field, text)| (field, text.as_deref()));
+        let user = self.credentials.as_ref().map(|given| given.access_key.as_str());
+        if user.is_some_and(str::is_empty) {
+            let reason = "the access key must not be empty".to_owned();
+            return Err(ClientError::InvalidConfig { field: "credentials", reason });
+        }
+        for (field, text) in parts.into_iter().chain([("credentials", user)]) {
             if let Some(text) = text
                 && text.chars().any(is_control)
             {

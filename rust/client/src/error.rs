@@ -1,6 +1,7 @@
 //! What can go wrong in a client, and the questions that every error answers: may a retry help, may the call have been applied, what
 //! can the caller do.
 
+mod denial;
 mod meaning;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use self::ErrorClass::{
     InvalidArgument, MessageTooLarge, NotSupported, Offset, PartlySent, Protocol, Refused, RequestTimeout,
     Store, TopicNotFound, TransactionOver,
 };
+pub(crate) use self::denial::{ACCESS_CHANGE, ACCESS_QUERY};
 pub use self::meaning::{ErrorClass, ErrorMeaning};
 
 /// The operation that changes settings of a broker, whose refusal has a hint of its own.
@@ -251,7 +253,7 @@ client_errors! {
         .hint("check the address, and that a server listens there");
     /// The server offers no TLS, or one side did not accept the certificate of the other.
     #[error("cannot connect to {address} by TLS: {reason}")]
-    Tls { address: String, reason: String } => of(ConnectionFailed).code(CODE_CONNECT).hint(
+    Tls { address: String, reason: String, is_closed: bool } => ErrorMeaning { retryable: *is_closed, ..of(ConnectionFailed) }.code(CODE_CONNECT).hint(
         "check that the server has TLS and its certificate names this host; trust its authority with Tls(ca_file=...), --tls-ca or ROCKETPY_TLS_CA",
     );
     /// No answer arrived in time.
@@ -440,8 +442,17 @@ const fn of(class: ErrorClass) -> ErrorMeaning {
 /// What a refusal of the server means.
 fn refused(operation: &str, code: i32, remark: &str) -> ErrorMeaning {
     let known = REFUSALS.iter().find(|refusal| refusal.code == code);
-    let class = known.map_or(Refused, |refusal| refusal.class);
+    let mut class = known.map_or(Refused, |refusal| refusal.class);
+    if class == ErrorClass::AccessDenied {
+        if !denial::is_denial(operation, code, remark) {
+            class = Refused;
+        }
+        if let Some(hint) = denial::hint(remark) {
+            return ErrorMeaning { hint: Some(hint), ..of(class).code(code) };
+        }
+    }
     let hint = match operation {
+        ACCESS_CHANGE if class == Refused => None,
         CONFIGURATION_CHANGE => {
             Some("`rocketpy config show` lists the settings, and which may change while a broker runs")
         }

@@ -75,6 +75,7 @@ impl Instance {
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
+            hook: config.credentials.clone().map(|user| Arc::new(remoting::Signer::new(user)) as _),
             tls: config.tls.clone(),
             ..remoting::ClientConfig::default()
         });

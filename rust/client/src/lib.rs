@@ -71,7 +71,7 @@ pub use producer::{
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
 pub use replies::ReceivedReply;
-pub use rocketpy_remoting::{Bell, ClientTls, ClientTlsFiles, TlsError, Trust, read_here};
+pub use rocketpy_remoting::{Bell, ClientTls, ClientTlsFiles, Credentials, TlsError, Trust, read_here};
 pub use send_error::SendError;
 pub use trace::{
     ConsumeResult, TraceRecord, TracedBegin, TracedEnd, TracedKind, TracedRecall, TracedSend,

@@ -13,7 +13,9 @@ pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> Client
     let reason = error.to_string();
     match error {
         CallError::Connect { addr: address, reason, .. } => ClientError::Connect { address, reason },
-        CallError::Tls { addr: address, reason } => ClientError::Tls { address, reason },
+        CallError::Tls { addr: address, reason, is_closed } => {
+            ClientError::Tls { address, reason, is_closed }
+        }
         CallError::ConnectTimeout { addr: address, timeout_ms } => {
             ClientError::Connect { address, reason: format!("no connection within {timeout_ms} ms") }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_env::random_u64;
-use rocketpy_remoting::ClientTls;
+use rocketpy_remoting::{ClientTls, Credentials};
 use tokio::runtime::{Handle, Id};
 
 use crate::config::ClientConfig;
@@ -46,6 +46,7 @@ struct Settings {
     route_refresh_interval: Duration,
     heartbeat_interval: Duration,
     tls: Option<Arc<ClientTls>>,
+    credentials: Option<Credentials>,
 }
 
 /// A client's share of an instance.
@@ -141,6 +142,7 @@ impl Settings {
             route_refresh_interval: config.route_refresh_interval,
             heartbeat_interval: config.heartbeat_interval,
             tls: config.tls.clone(),
+            credentials: config.credentials.clone(),
         }
     }
 
@@ -150,9 +152,10 @@ impl Settings {
             ("route_refresh_interval", self.route_refresh_interval, other.route_refresh_interval),
             ("heartbeat_interval", self.heartbeat_interval, other.heartbeat_interval),
         ];
-        if self.tls != other.tls {
+        let hidden = [("tls", self.tls != other.tls), ("credentials", self.credentials != other.credentials)];
+        if let Some((field, _)) = hidden.into_iter().find(|(_, differs)| *differs) {
             let reason = format!("clients that share the instance {client_id} must agree");
-            return Err(ClientError::InvalidConfig { field: "tls", reason });
+            return Err(ClientError::InvalidConfig { field, reason });
         }
         match fields.into_iter().find(|(_, shared, own)| shared != own) {
             None => Ok(()),

@@ -56,6 +56,11 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// Replaces a file by temporary file, flush, rename and flush of the folder: it holds the old or the new bytes.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;
 
+    /// Like [`Disk::replace`], for a file that only its owner may read. A simulated disk has one owner.
+    fn replace_privately(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        self.replace(path, bytes)
+    }
+
     /// Like [`Disk::replace`]; the former content stays as `NAME.bak`, and an older backup stays if there is no file. There is a readable
     /// file at every moment. Callers must not replace a damaged file so: it would become the backup.
     fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;

@@ -22,6 +22,7 @@ pub mod planted;
 mod power_cut;
 mod process;
 mod real;
+mod rotated;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sys;
@@ -39,4 +40,5 @@ pub use mapped::{MappedRegion, RegionSlice};
 pub use power_cut::{cut_power, freeze_process};
 pub use process::{give_way, is_process_alive, process_id};
 pub use real::{RealDisk, RealFileSystem};
+pub use rotated::{RotatedFile, RotatedFileConfig};
 pub use sys::open_file_limit;

@@ -1,9 +1,9 @@
 //! The disk of the machine.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use crate::{page_cache, sys};
 /// Files, maps and locks of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
+
+/// Mode of a file that only its owner may read.
+const PRIVATE: u32 = 0o600;
 
 /// Turns the operating system's error into a typed one.
 trait At<T> {
@@ -80,10 +83,23 @@ fn create_allocated(path: &Path, len: u64, is_wanted: &dyn Fn() -> bool) -> Resu
     Ok(file)
 }
 
-fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
+fn write_private(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
     let temporary = sibling(path, ".tmp");
-    let written = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
+    // A former process may have left one with another mode.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at("remove", &temporary),
+        _ => {}
+    }
+    write_new(temporary, File::options().create_new(true).mode(PRIVATE), bytes)
+}
+
+fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
+    write_new(sibling(path, ".tmp"), File::options().create(true).truncate(true), bytes)
+}
+
+fn write_new(temporary: PathBuf, options: &mut OpenOptions, bytes: &[u8]) -> Result<PathBuf, EnvError> {
+    let mut written = || -> io::Result<()> {
+        let mut file = options.write(true).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
@@ -115,6 +131,38 @@ fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
     fs::rename(temporary, path).at("replace", path)?;
     failpoint::reach(Point::AfterRename);
     Ok(())
+}
+
+/// Gives a complete file the name of the one that becomes its backup.
+fn take_place(temporary: &Path, path: &Path) -> Result<(), EnvError> {
+    if !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        keep_as_backup(path)?;
+    }
+    take_name(temporary, path)?;
+    RealDisk.sync_dir(parent(path))
+}
+
+/// Files that only their owner may read: mode 0600.
+impl RealDisk {
+    /// [`Disk::replace_keeping_backup`] for a private file.
+    pub fn replace_private(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        take_place(&write_private(path, bytes)?, path)
+    }
+
+    /// Opens a private file for reading and writing; made if missing. Of one that others may read, they lose the right.
+    pub fn open_private(&self, path: &Path) -> Result<RealFile, EnvError> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
+        let file = options.open(path).at(EnvError::OPEN, path)?;
+        file.set_permissions(Permissions::from_mode(PRIVATE)).at("restrict", path)?;
+        Ok(RealFile::new(file, path))
+    }
+
+    /// Whether only its owner may read or write a file.
+    pub fn is_private(&self, path: &Path) -> Result<bool, EnvError> {
+        let metadata = fs::metadata(path).at("look at", path)?;
+        Ok(metadata.permissions().mode() & 0o077 == 0)
+    }
 }
 
 /// An entry of a folder with its kind. The listing tells which entries are folders, so none is opened for it.
@@ -200,16 +248,16 @@ impl Disk for RealDisk {
         self.sync_dir(parent(path))
     }
 
+    fn replace_privately(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        take_name(&write_private(path, bytes)?, path)?;
+        self.sync_dir(parent(path))
+    }
+
     fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
         if planted::has(Bug::TableNotWritten) {
             return Ok(());
         }
-        let temporary = write_temporary(path, bytes)?;
-        if !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
-            keep_as_backup(path)?;
-        }
-        take_name(&temporary, path)?;
-        self.sync_dir(parent(path))
+        take_place(&write_temporary(path, bytes)?, path)
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError> {

@@ -12,6 +12,7 @@ mod queue;
 
 pub mod dead_letter;
 pub mod name;
+pub mod network;
 pub mod perm;
 pub mod port;
 pub mod printable;
@@ -27,6 +28,7 @@ pub use instant::{CALENDAR_MS, in_calendar};
 pub use message::{Later, Message};
 pub use name::NameError;
 pub use nearest::nearest;
+pub use network::Network;
 pub use offset::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
 pub use perm::Permission;
 pub use properties::{Properties, PropertyError};

@@ -18,6 +18,8 @@ pub const DERIVED_TOPIC_MAX_BYTES: usize = 255;
 pub const GROUP_MAX_BYTES: usize = 120;
 /// Longest name of a cluster or broker.
 pub const CLUSTER_MAX_BYTES: usize = 127;
+/// Longest name of a user.
+pub const USER_MAX_BYTES: usize = 127;
 
 /// What a name is the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub enum NameKind {
     Cluster,
     /// A broker.
     Broker,
+    /// A user.
+    User,
 }
 
 impl fmt::Display for NameKind {
@@ -39,6 +43,7 @@ impl fmt::Display for NameKind {
             Self::Group => "group",
             Self::Cluster => "cluster",
             Self::Broker => "broker",
+            Self::User => "user",
         })
     }
 }
@@ -65,7 +70,7 @@ pub enum NameError {
         limit: usize,
     },
     /// It has a character that is not allowed.
-    #[error("{kind} name has an invalid character ({character:?}), use a-z A-Z 0-9 _ - % |: {}", head(.name))]
+    #[error("{kind} name has an invalid character ({character:?}), use {}: {}", alphabet(*.kind), head(.name))]
     Character {
         /// What it is the name of.
         kind: NameKind,
@@ -83,6 +88,14 @@ impl NameError {
         match self {
             Self::Empty { kind } | Self::TooLong { kind, .. } | Self::Character { kind, .. } => *kind,
         }
+    }
+}
+
+const fn alphabet(kind: NameKind) -> &'static str {
+    match kind {
+        NameKind::Topic | NameKind::Group => "a-z A-Z 0-9 _ - % |",
+        NameKind::Cluster | NameKind::Broker => "a-z A-Z 0-9 _ - % | .",
+        NameKind::User => "a-z A-Z 0-9 _ - . @",
     }
 }
 
@@ -133,6 +146,15 @@ pub fn check_cluster(name: &str) -> Result<(), NameError> {
 /// As [`check_cluster`].
 pub fn check_broker(name: &str) -> Result<(), NameError> {
     check_dotted(NameKind::Broker, name)
+}
+
+/// Checks the name of a user.
+///
+/// # Errors
+/// When it is empty, longer than 127 or has a character outside `a-zA-Z0-9_.@-`.
+pub fn check_user(name: &str) -> Result<(), NameError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'@');
+    check(NameKind::User, name, USER_MAX_BYTES, allowed)
 }
 
 fn check_dotted(kind: NameKind, name: &str) -> Result<(), NameError> {

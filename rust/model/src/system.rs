@@ -116,6 +116,13 @@ pub fn is_send_denied(topic: &str) -> bool {
         || topic.starts_with(SYSTEM_TOPIC_PREFIX) && !topic.starts_with(CLOUD_TRACE_TOPIC_PREFIX)
 }
 
+/// Says whether `topic` holds messages that are for other topics.
+#[must_use]
+pub fn holds_others(topic: &str) -> bool {
+    [SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TIME_TOPIC, TIMER_TOPIC]
+        .contains(&topic)
+}
+
 /// Says whether clients may neither create nor delete `topic`.
 #[must_use]
 pub fn is_system_topic(topic: &str) -> bool {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketpy_auth::Guard;
 use rocketpy_protocol::settings::{ConfigChange, ConfigEntries, SettingError};
 use rocketpy_remoting::{MemoryBudget, ServerTls};
 
@@ -98,6 +99,8 @@ pub struct NameServerConfig {
     pub memory: Option<Arc<MemoryBudget>>,
     /// TLS of the port; `None`: connections are plain.
     pub tls: Option<Arc<ServerTls>>,
+    /// Checks every request; `None`: users are off.
+    pub guard: Option<Arc<Guard>>,
     /// Timeout of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
     /// Writes the answer to GET_NAMESRV_CONFIG, and makes the changes of UPDATE_NAMESRV_CONFIG; default: no key can change.
@@ -117,6 +120,7 @@ impl NameServerConfig {
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
             memory: None,
             tls: None,
+            guard: None,
             shutdown_deadline: Duration::from_millis(200),
             text: Arc::new(NoText),
         }

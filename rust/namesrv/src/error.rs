@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rocketpy_auth::AdministerError;
 use rocketpy_env::EnvError;
 use rocketpy_model::{NameError, system};
 use rocketpy_protocol::body::RegistrationError;
@@ -110,6 +111,10 @@ pub(crate) enum Refusal {
     KvBusy { limit: usize },
     #[error("cannot save the key-value configuration, the change may or may not be on disk: {0}")]
     KvWrite(#[from] EnvError),
+    #[error(transparent)]
+    Accounts(#[from] AdministerError),
+    #[error("users are off on this name server, set authenticationEnabled=true")]
+    UsersOff,
     #[error("no broker of topic {topic} is registered: {names}")]
     UnknownBrokers { topic: String, names: String },
     #[error("request code {code} ({}) is not supported here: {why}", name_of(*.code).unwrap_or("unknown"))]
@@ -128,6 +133,7 @@ impl Refusal {
             | Self::Address { .. }
             | Self::BrokerId { .. } => response::INVALID_PARAMETER,
             Self::Setting(error) => error.code(),
+            Self::Accounts(error) => error.code(),
             Self::Memory(_) | Self::KvBusy { .. } => response::SYSTEM_BUSY,
             Self::Body(_)
             | Self::Registration(_)
@@ -136,6 +142,7 @@ impl Refusal {
             | Self::AddressTaken(_)
             | Self::MemberNotProved(_)
             | Self::Properties
+            | Self::UsersOff
             | Self::KvFull { .. }
             | Self::KvWrite(_)
             | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,

@@ -4,6 +4,7 @@
 //! configuration is in a file, if the settings name one.
 #![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
+mod accounts;
 mod answer;
 mod check;
 mod config;

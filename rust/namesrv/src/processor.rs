@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rocketpy_auth::Guard;
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::settings::{self, ConfigChange, ConfigEntries};
@@ -63,6 +64,11 @@ impl Processor {
         let live = Arc::new(LiveSettings::new(config));
         let (local_addr, refused) = Default::default();
         Ok(Self { live, routes, kv, local_addr, refused })
+    }
+
+    /// Checks the requests of the port; `None`: users are off.
+    pub(crate) fn guard_of_port(&self) -> Option<Arc<Guard>> {
+        self.live.config.read().guard.clone()
     }
 
     /// Sets the address that was bound.

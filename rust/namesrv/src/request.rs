@@ -38,6 +38,15 @@ request_table! {
     GET_HAS_UNIT_SUB_TOPIC_LIST => Route::Served(Processor::unit_sub_topics);
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => Route::Served(Processor::unit_sub_ununit_topics);
 
+    // Users and policies.
+    AUTH_CREATE_USER
+    | AUTH_UPDATE_USER
+    | AUTH_DELETE_USER
+    | AUTH_CREATE_ACL
+    | AUTH_UPDATE_ACL
+    | AUTH_DELETE_ACL => Route::AnsweredLater(Processor::change_accounts);
+    AUTH_GET_USER | AUTH_LIST_USER | AUTH_GET_ACL | AUTH_LIST_ACL => Route::Served(Processor::ask_accounts);
+
     // Brokers.
     REGISTER_BROKER => Route::Served(Processor::register);
     UNREGISTER_BROKER => Route::Served(Processor::unregister);
@@ -63,7 +72,8 @@ mod tests {
     #[test]
     fn every_request_to_a_name_server_has_a_route_and_no_other_has() {
         for row in request::ALL {
-            let is_ours = row.asked_of == Party::NameServer;
+            // Those about users are asked of brokers too.
+            let is_ours = row.asked_of == Party::NameServer || row.name.starts_with("AUTH_");
             assert_eq!(route_of(row.code).is_some(), is_ours, "{}", row.name);
         }
     }

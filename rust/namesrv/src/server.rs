@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_remoting::{MemoryBudget, Server, ServerConfig};
+use rocketpy_remoting::{MemoryBudget, RequestCheck, Server, ServerConfig};
 use tokio::task::JoinHandle;
 use tracing::info;
 
@@ -35,6 +35,7 @@ impl NameServer {
             max_connections: config.max_connections,
             idle_timeout: config.idle_timeout,
             tls: config.tls.clone(),
+            check: config.guard.clone().map(|guard| guard as Arc<dyn RequestCheck>),
             ..ServerConfig::new(config.listen)
         };
         let shutdown_deadline = config.shutdown_deadline;

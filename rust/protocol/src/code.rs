@@ -69,6 +69,22 @@ pub const fn assert_each_once(codes: &[i32]) {
     }
 }
 
+/// Stops the compiler when a code of the protocol is missing from a table that has to have all.
+///
+/// # Panics
+/// One is missing.
+pub const fn assert_complete(codes: &[i32]) {
+    let mut row = 0;
+    while row < request::ALL.len() {
+        let mut at = 0;
+        while at < codes.len() && codes[at] != request::ALL[row].code {
+            at += 1;
+        }
+        assert!(at < codes.len(), "a request code is missing from the table");
+        row += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@ pub mod handle;
 pub mod header;
 pub mod json;
 pub mod message_id;
+pub mod proof;
 pub mod properties_text;
 pub mod record;
 pub mod settings;

@@ -83,7 +83,7 @@ fn content_mac(command: &Command, secret: &str) -> Hmac<Sha1> {
 }
 
 /// The fields that are signed, in the order in which they are. Names sort by UTF-16 unit, as Java's do.
-fn signed_fields(fields: &ExtFields, version: i32) -> Vec<(&str, &str)> {
+pub(crate) fn signed_fields(fields: &ExtFields, version: i32) -> Vec<(&str, &str)> {
     let is_signed = |name: &str| {
         name != SIGNATURE && !(name == UNIQUE_KEY_QUERY && version <= UNIQUE_KEY_QUERY_UNSIGNED_UNTIL)
     };

@@ -11,7 +11,9 @@ use rocketpy_client::{
     MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig};
-use rocketpy_protocol::body::{ConsumeResult, Quota};
+use rocketpy_protocol::body::{
+    AclInfo, ConsumeResult, Password, PolicyEntryInfo, PolicyInfo, Quota, UserInfo,
+};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::RecordView;
@@ -437,6 +439,119 @@ impl PyAdmin {
     ) -> Answer<'py> {
         let removed = move |admin: Admin| async move { admin.remove_quota(&address, &scope, &name).await };
         self.answer(py, removed, |py, ()| Ok(py.None()))
+    }
+
+    /// Name of each user of a server, whether it is super and enabled, and whether it has two secrets.
+    fn users<'py>(&self, py: Python<'py>, server: String) -> Answer<'py> {
+        let users = |admin: Admin| async move { admin.users(&server).await };
+        self.answer(py, users, |py, users| {
+            let row = |one: UserInfo| {
+                let is = |text: Option<String>, word: &str| {
+                    text.is_some_and(|text| text.eq_ignore_ascii_case(word))
+                };
+                let is_super = is(one.user_type, "Super");
+                let is_enabled = !is(one.user_status, "disable");
+                (one.username.unwrap_or_default(), is_super, is_enabled, one.rotating.unwrap_or(false))
+            };
+            users.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    /// Creates a user, or changes what is not None. `new_password` is a second secret; `rotating=False` ends the first one.
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn put_user<'py>(
+        &self,
+        py: Python<'py>,
+        server: String,
+        name: String,
+        is_new: bool,
+        password: Option<String>,
+        new_password: Option<String>,
+        rotating: Option<bool>,
+        is_super: Option<bool>,
+        is_enabled: Option<bool>,
+    ) -> Answer<'py> {
+        let word = |is, one: &str, other: &str| if is { one.to_owned() } else { other.to_owned() };
+        let user = UserInfo {
+            new_password: new_password.map(Password),
+            password: password.map(Password),
+            rotating,
+            user_status: is_enabled.map(|is| word(is, "enable", "disable")),
+            user_type: is_super.map(|is| word(is, "Super", "Normal")),
+            username: None,
+        };
+        let put = move |admin: Admin| async move {
+            if is_new {
+                admin.create_user(&server, &name, &user).await
+            } else {
+                admin.update_user(&server, &name, &user).await
+            }
+        };
+        self.answer(py, put, |py, ()| Ok(py.None()))
+    }
+
+    fn delete_user<'py>(&self, py: Python<'py>, server: String, name: String) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move { admin.delete_user(&server, &name).await };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
+    }
+
+    /// User, type, resource, actions, addresses and decision of each entry at a server.
+    fn policies<'py>(&self, py: Python<'py>, server: String) -> Answer<'py> {
+        let policies = |admin: Admin| async move { admin.policies(&server).await };
+        self.answer(py, policies, |py, acls| {
+            let mut rows = Vec::new();
+            for acl in acls {
+                let subject = acl.subject.unwrap_or_default();
+                let user = subject.strip_prefix("User:").unwrap_or(&subject);
+                for policy in acl.policies {
+                    let kind = policy.policy_type.unwrap_or_else(|| "Custom".to_owned());
+                    for entry in policy.entries {
+                        let (resource, decision) = (entry.resource.unwrap_or_default(), entry.decision);
+                        let is_allowed = decision.is_none_or(|text| text.eq_ignore_ascii_case("Allow"));
+                        let what = (entry.actions, entry.source_ips, is_allowed);
+                        rows.push((user.to_owned(), kind.clone(), resource, what));
+                    }
+                }
+            }
+            rows.into_py_any(py)
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn put_policy<'py>(
+        &self,
+        py: Python<'py>,
+        server: String,
+        user: String,
+        kind: String,
+        resource: String,
+        actions: Vec<String>,
+        sources: Vec<String>,
+        is_allowed: bool,
+    ) -> Answer<'py> {
+        let decision = Some(if is_allowed { "Allow" } else { "Deny" }.to_owned());
+        let entry = PolicyEntryInfo { actions, decision, resource: Some(resource), source_ips: sources };
+        let policy = PolicyInfo { entries: vec![entry], policy_type: Some(kind) };
+        let put = move |admin: Admin| async move {
+            admin.put_policies(&server, &user, AclInfo { policies: vec![policy], subject: None }).await
+        };
+        self.answer(py, put, |py, ()| Ok(py.None()))
+    }
+
+    /// Without a kind and a resource, all entries of the user.
+    #[pyo3(signature = (server, user, kind, resource))]
+    fn delete_policy<'py>(
+        &self,
+        py: Python<'py>,
+        server: String,
+        user: String,
+        kind: Option<String>,
+        resource: Option<String>,
+    ) -> Answer<'py> {
+        let deleted = move |admin: Admin| async move {
+            admin.delete_policies(&server, &user, kind.as_deref(), resource.as_deref()).await
+        };
+        self.answer(py, deleted, |py, ()| Ok(py.None()))
     }
 
     fn change_role<'py>(

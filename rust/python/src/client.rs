@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::error::raise;
 use crate::options::Options;
-use crate::{error, logs, runtime, stacks, tls};
+use crate::{credentials, logs, runtime, stacks, tls};
 
 /// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
@@ -33,10 +33,7 @@ pub(crate) fn connect_member(
 
 fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
     config.tls = tls::of_option(options.take("tls")?)?;
-    let credentials = options.take::<Bound<'_, PyAny>>("credentials")?;
-    if credentials.is_some_and(|value| !value.is_none() && !matches!(value.extract(), Ok(false))) {
-        return Err(error::not_supported("option credentials: clients have no access control yet"));
-    }
+    config.credentials = credentials::of_option(py, options.take("credentials")?)?;
     if let Some(name) = options.take_text("instance_name")? {
         config.instance_name = Some(name);
     }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use rocketpy_server::config::live::unset_offline;
-use rocketpy_server::config::{Apache, FIXED, KEYS, Key, STORE_PATHS, Value, key_name};
+use rocketpy_server::config::{
+    Apache, FIXED, KEYS, Key, STORE_PATHS, Value, check_on_command_line, key_name,
+};
 use rocketpy_server::{ServerConfig, Sources};
 
 use crate::error::raise;
@@ -116,6 +118,12 @@ pub(crate) fn config_unset(
 ) -> PyResult<Vec<(String, String, String)>> {
     let removed = unset_offline(&store, &keys, dry_run).map_err(raise)?;
     Ok(removed.into_iter().map(|one| (one.file.display().to_string(), one.key, one.value)).collect())
+}
+
+/// Refuses a key that a command line must not set, because its value is a secret.
+#[pyfunction]
+pub(crate) fn config_check_on_command_line(key: &str) -> PyResult<()> {
+    check_on_command_line(key).map_err(raise)
 }
 
 /// The proper name of a key in any spelling.

@@ -123,11 +123,6 @@ pub(crate) fn not_unicode(what: &str, text: &Bound<'_, PyAny>) -> PyErr {
         .raise()
 }
 
-/// An argument asks for what there is not.
-pub(crate) fn not_supported(message: &str) -> PyErr {
-    Facts::new("NotSupportedError", message).raise()
-}
-
 /// A call on something that is closed or used up.
 pub(crate) fn closed(message: impl Into<String>) -> PyErr {
     Facts::new("ClosedError", message).raise()

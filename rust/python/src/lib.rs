@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
 
+mod accounts;
 mod admin;
 mod aio;
 mod answers;
@@ -21,6 +22,7 @@ mod config;
 mod consumer;
 mod consumer_options;
 mod convert;
+mod credentials;
 mod duration;
 mod error;
 mod json;
@@ -69,6 +71,8 @@ mod extension {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::accounts::put_user_offline;
+    #[pymodule_export]
     use crate::admin::PyAdmin;
     #[pymodule_export]
     use crate::aio::{Answer, Arrivals};
@@ -81,7 +85,9 @@ mod extension {
     #[pymodule_export]
     use crate::completion::SendOutcome;
     #[pymodule_export]
-    use crate::config::{config_key_name, config_keys, config_unset, config_unused_keys};
+    use crate::config::{
+        config_check_on_command_line, config_key_name, config_keys, config_unset, config_unused_keys,
+    };
     #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]

@@ -15,7 +15,7 @@ pub(crate) fn start_log(
     kept_files: u32,
     is_json: bool,
 ) -> PyResult<()> {
-    let file = path.map(|path| LogFileConfig { path, max_bytes, kept_files });
+    let file = path.map(|path| LogFileConfig { path, max_bytes, kept_files, is_private: false });
     let format = if is_json { LogFormat::Json } else { LogFormat::Text };
     rocketpy_server::init_logging(file, format).map_err(raise)
 }

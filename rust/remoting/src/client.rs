@@ -265,17 +265,18 @@ impl Client {
     }
 }
 
-/// Error of a handshake. A peer that closed instead of answering speaks no TLS, or wants a certificate.
+/// Error of a handshake. A peer that closed instead of answering speaks no TLS, wants a certificate, or stops.
 fn no_tls(addr: &str, error: &io::Error) -> CallError {
     let addr = addr.to_owned();
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            CallError::Tls { addr, reason: error.to_string() }
+            CallError::Tls { addr, reason: error.to_string(), is_closed: false }
         }
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             CallError::Tls {
                 addr,
                 reason: "the server closed the connection during the handshake".to_owned(),
+                is_closed: true,
             }
         }
         kind => CallError::Connect { addr, kind, reason: error.to_string() },

@@ -71,14 +71,22 @@ impl Phase {
 /// Source of [`Connection::id`].
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// What becomes true of a connection once.
+#[derive(Debug, Default)]
+struct Marks {
+    /// The peer said GO_AWAY: calls under way continue, new ones go to another connection.
+    retired: AtomicBool,
+    is_encrypted: AtomicBool,
+}
+
 /// One TCP connection, of a server or of a client.
 ///
 /// Both sides may send requests. It is reference counted and may outlive its socket; from then on it refuses every request.
 #[doc(alias = "Channel")]
 pub struct Connection {
     id: u64,
-    peer: SocketAddr,
-    local: SocketAddr,
+    /// The peer, and this side.
+    ends: (SocketAddr, SocketAddr),
     /// The peer's address as the caller gave it, for error messages.
     name: Arc<str>,
     limits: Limits,
@@ -92,8 +100,7 @@ pub struct Connection {
     phase: AtomicU8,
     /// Serialization of requests to this peer: the client's choice, or the one that the peer last used.
     serialize: AtomicU8,
-    /// The peer said GO_AWAY: calls under way continue, new ones go to another connection.
-    retired: AtomicBool,
+    marks: Marks,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
     bad_end: OnceLock<BadEnd>,
 }
@@ -102,7 +109,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("id", &self.id)
-            .field("peer", &self.peer)
+            .field("peer", &self.ends.0)
             .field("phase", &self.phase())
             .finish_non_exhaustive()
     }
@@ -110,7 +117,7 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) fn new(
-        (peer, local): (SocketAddr, SocketAddr),
+        ends: (SocketAddr, SocketAddr),
         name: Arc<str>,
         serialize: SerializeType,
         limits: Limits,
@@ -120,8 +127,7 @@ impl Connection {
         let account = Arc::new(Account::new(limits.memory.clone(), Some(id)));
         Self {
             id,
-            peer,
-            local,
+            ends,
             name,
             hook,
             outbox: Outbox::new(limits.max_frame_bytes, &account),
@@ -130,7 +136,7 @@ impl Connection {
             unanswered: AtomicUsize::new(0),
             phase: AtomicU8::new(Phase::Open as u8),
             serialize: AtomicU8::new(serialize as u8),
-            retired: AtomicBool::new(false),
+            marks: Marks::default(),
             attachment: OnceLock::new(),
             bad_end: OnceLock::new(),
             limits,
@@ -149,11 +155,20 @@ impl Connection {
     }
 
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.ends.0
     }
 
     pub fn local(&self) -> SocketAddr {
-        self.local
+        self.ends.1
+    }
+
+    /// Whether nobody on the way reads the bytes: the connection runs over TLS, or its peer is on this machine.
+    pub fn is_private(&self) -> bool {
+        self.marks.is_encrypted.load(Ordering::Relaxed) || self.ends.0.ip().to_canonical().is_loopback()
+    }
+
+    pub(crate) fn note_encrypted(&self) {
+        self.marks.is_encrypted.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn note_end(&self, bad: Option<BadEnd>) {
@@ -345,7 +360,7 @@ impl Connection {
             }
             Err(PushError::Encode { reason }) => format!("the answer cannot be encoded: {reason}"),
         };
-        warn!(peer = %self.peer, code = request_code, reason, "response replaced by an error");
+        warn!(peer = %self.ends.0, code = request_code, reason, "response replaced by an error");
         let mut replacement = Response::status(code::response::SYSTEM_ERROR, reason).command;
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
@@ -420,17 +435,17 @@ impl Connection {
     }
 
     pub(crate) fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
+        self.marks.retired.store(true, Ordering::Release);
     }
 
     /// Whether new calls may be started here.
     pub(crate) fn takes_calls(&self) -> bool {
-        self.is_open() && !self.retired.load(Ordering::Acquire)
+        self.is_open() && !self.marks.retired.load(Ordering::Acquire)
     }
 
     /// Whether the peer said GO_AWAY and the last call has been answered.
     pub(crate) fn is_spent(&self) -> bool {
-        self.retired.load(Ordering::Acquire) && self.calls.is_empty()
+        self.marks.retired.load(Ordering::Acquire) && self.calls.is_empty()
     }
 
     pub(crate) fn account(&self) -> &Arc<Account> {
@@ -479,7 +494,7 @@ impl Connection {
 
 impl Holder for Connection {
     fn peer(&self) -> SocketAddr {
-        self.peer
+        self.ends.0
     }
 
     fn abort(&self) {

@@ -15,7 +15,12 @@ pub enum CallError {
     ConnectTimeout { addr: String, timeout_ms: u64 },
     /// The server offers no TLS, or one side did not accept the certificate of the other.
     #[error("cannot connect to {addr} by TLS: {reason}")]
-    Tls { addr: String, reason: String },
+    Tls {
+        addr: String,
+        reason: String,
+        /// Whether the server closed the connection: one that stops does so too.
+        is_closed: bool,
+    },
     /// The answer did not arrive in time.
     #[error("no answer from {addr} to request {code} within {timeout_ms} ms")]
     Timeout { addr: String, code: i32, timeout_ms: u64 },
@@ -58,7 +63,8 @@ impl CallError {
             | Self::WindowFull { .. }
             | Self::Closed { .. }
             | Self::GoAway { .. } => true,
-            Self::Tls { .. } | Self::FrameTooLarge { .. } | Self::Encode { .. } | Self::ClientClosed => false,
+            Self::Tls { is_closed, .. } => *is_closed,
+            Self::FrameTooLarge { .. } | Self::Encode { .. } | Self::ClientClosed => false,
         }
     }
 

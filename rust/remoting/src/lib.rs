@@ -32,6 +32,7 @@ mod reader;
 mod response;
 mod server;
 mod shared_driver;
+mod signer;
 mod stream;
 mod tls;
 mod turn;
@@ -51,6 +52,7 @@ pub use observer::{AnswerObserver, Answered, Outcome};
 pub use outbox::{Cork, cork};
 pub use response::Response;
 pub use server::{Reserved, Server};
+pub use signer::{Credentials, Signer};
 pub use tls::{
     Accepted, ClientTls, ClientTlsFiles, ClientVerification, EncryptedStream, Refused, ServerTls,
     ServerTlsFiles, Socket, TlsError, TlsMode, Trust,

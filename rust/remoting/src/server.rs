@@ -258,15 +258,16 @@ impl Shared {
     fn open(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let ends = (peer, stream.local_addr()?);
+        let Some(counted) = Counted::new(self, peer.ip()) else { return Ok(()) };
         let Some(tls) = &self.config.tls else {
-            self.serve(stream, ends, None);
+            self.serve(stream, ends, counted, None);
             return Ok(());
         };
         let mut open = self.open.lock();
         if self.admit(peer, &open) {
             open.undecided += 1;
             let undecided = Undecided { shared: Some(Arc::clone(self)) };
-            tokio::spawn(decide(Arc::clone(self), Arc::clone(tls), stream, ends, undecided));
+            tokio::spawn(decide(Arc::clone(tls), stream, ends, counted, undecided));
         }
         Ok(())
     }
@@ -286,6 +287,7 @@ impl Shared {
         self: &Arc<Self>,
         stream: S,
         (peer, local): (SocketAddr, SocketAddr),
+        counted: Counted,
         undecided: Option<Undecided>,
     ) {
         let mut open = self.open.lock();
@@ -296,18 +298,16 @@ impl Shared {
         if !has_room {
             return;
         }
-        if self.config.connections.as_ref().is_some_and(|check| !check.opens(peer.ip())) {
-            drop(open);
-            debug!(%peer, "too many connections of one address, closing this one");
-            return;
-        }
         let name = peer.to_string().into();
         let limits = self.config.limits();
         let connection = Arc::new(Connection::new((peer, local), name, SerializeType::Json, limits, None));
+        if stream.is_encrypted() {
+            connection.note_encrypted();
+        }
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
         connection.register_in(&self.config.memory);
-        let slot = Slot { shared: Arc::clone(self), id: connection.id(), peer: peer.ip() };
+        let slot = Slot { id: connection.id(), counted };
         let service = Service { handler: Arc::clone(&self.handler), check: self.config.check.clone() };
         tokio::spawn(Driver::new(stream, connection, service, slot));
     }
@@ -315,12 +315,13 @@ impl Shared {
 
 /// Looks at the first byte of a connection, completes the handshake of an encrypted one, and serves it.
 async fn decide(
-    shared: Arc<Shared>,
     tls: Arc<ServerTls>,
     stream: TcpStream,
     ends: (SocketAddr, SocketAddr),
+    counted: Counted,
     undecided: Undecided,
 ) {
+    let shared = Arc::clone(&counted.shared);
     let stopped = shared.stopped.notified();
     if shared.open.lock().stopping {
         return;
@@ -330,8 +331,8 @@ async fn decide(
         () = stopped => return,
     };
     match accepted {
-        Ok(Accepted::Plain(stream)) => shared.serve(stream, ends, Some(undecided)),
-        Ok(Accepted::Encrypted(stream)) => shared.serve(*stream, ends, Some(undecided)),
+        Ok(Accepted::Plain(stream)) => shared.serve(stream, ends, counted, Some(undecided)),
+        Ok(Accepted::Encrypted(stream)) => shared.serve(*stream, ends, counted, Some(undecided)),
         Err(refused @ (Refused::Silent | Refused::Socket(_))) => {
             debug!(peer = %ends.0, reason = %refused, "connection ended");
         }
@@ -361,22 +362,44 @@ impl Drop for Undecided {
     }
 }
 
+/// A connection that counts for the address of its peer, from its first moment on, until dropped.
+struct Counted {
+    shared: Arc<Shared>,
+    peer: IpAddr,
+}
+
+impl Counted {
+    /// `None`: the address has too many.
+    fn new(shared: &Arc<Shared>, peer: IpAddr) -> Option<Self> {
+        if shared.config.connections.as_ref().is_some_and(|check| !check.opens(peer)) {
+            debug!(%peer, "too many connections of one address, closing this one");
+            return None;
+        }
+        Some(Self { shared: Arc::clone(shared), peer })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(check) = &self.shared.config.connections {
+            check.closed(self.peer);
+        }
+    }
+}
+
 /// The place of a connection in its server, free again when dropped.
 struct Slot {
-    shared: Arc<Shared>,
     id: u64,
-    peer: IpAddr,
+    counted: Counted,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = self.shared.open.lock();
+        let shared = &self.counted.shared;
+        let mut open = shared.open.lock();
         open.by_id.remove(&self.id);
-        if let Some(check) = &self.shared.config.connections {
-            check.closed(self.peer);
-        }
         if open.by_id.is_empty() {
-            self.shared.emptied.notify_waiters();
+            shared.emptied.notify_waiters();
         }
     }
 }

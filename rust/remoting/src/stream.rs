@@ -16,6 +16,11 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
     fn poll_read_ready(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+
+    /// Whether nobody on the way reads the bytes.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
 }
 
 impl Stream for TcpStream {

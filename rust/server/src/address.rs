@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use crate::ServerError;
 
 /// The warning at the start of a server that other machines can reach.
-const OPEN_TO_ALL: &str = "access control is not supported yet: any host that reaches this address can read, write and delete all messages; \
-                           restrict access with a firewall";
+pub(crate) const OPEN_TO_ALL: &str = "any host that reaches this address can read, write and delete all messages; start with --secure, or \
+                                      restrict access with a firewall";
 
 /// The address to listen on. Blocks while a name is looked up.
 ///
@@ -23,9 +23,9 @@ pub(crate) fn listen(host: &str, port: u16) -> Result<SocketAddr, ServerError> {
     v4.or(found.first()).copied().ok_or_else(|| unknown("no address found".to_owned()))
 }
 
-/// What to warn of when an address is open to other machines.
-pub(crate) fn danger(address: SocketAddr) -> Option<&'static str> {
-    (!address.ip().to_canonical().is_loopback()).then_some(OPEN_TO_ALL)
+/// Whether other machines may reach an address.
+pub(crate) fn is_beyond_loopback(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
 }
 
 /// `host:port` that a client on this machine can use.
@@ -65,7 +65,7 @@ mod tests {
             ("[::]:1", true),
             ("10.0.0.7:1", true),
         ] {
-            assert_eq!(danger(address.parse().unwrap()).is_some(), is_danger, "{address}");
+            assert_eq!(is_beyond_loopback(address.parse().unwrap()), is_danger, "{address}");
         }
     }
 

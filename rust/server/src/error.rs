@@ -9,6 +9,8 @@ use rocketpy_env::EnvError;
 use rocketpy_namesrv::NameServerError;
 
 use crate::ConfigError;
+use crate::auth::AuthError;
+use crate::secure::SecureError;
 
 /// Why a server could not start, run or stop in order.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,12 @@ pub enum ServerError {
     /// Certificates or keys cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Users and policies cannot be used.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// A secure server cannot be made.
+    #[error(transparent)]
+    Secure(#[from] SecureError),
     /// Metrics are to be sent to a collector that is not named.
     #[error("metricsExporterType is OTLP_GRPC and metricsGrpcExporterTarget is not set")]
     NoCollector,
@@ -110,6 +118,8 @@ impl ServerError {
                 Some("name another path with --ready-file, or remove this file".to_owned())
             }
             Self::Tls(error) => error.hint().map(str::to_owned),
+            Self::Auth(error) => error.hint().map(str::to_owned),
+            Self::Secure(error) => error.hint().map(str::to_owned),
             Self::NoCollector => {
                 Some("set metricsGrpcExporterTarget to http://HOST:PORT of the collector".to_owned())
             }
@@ -144,6 +154,8 @@ impl ServerError {
             | Self::NoNameServer
             | Self::NoCollector
             | Self::Tls(_)
+            | Self::Auth(_)
+            | Self::Secure(_)
             | Self::NotAReadyFile { .. }
             | Self::CutOff { .. } => false,
         }

@@ -4,8 +4,9 @@ use rocketpy_broker::{MemoryBudget, StoreConfig};
 use rocketpy_env::{memory_limit, raise_open_file_limit};
 use tracing::{info, warn};
 
+use crate::ServerConfig;
 use crate::config::Origin;
-use crate::{Role, ServerConfig};
+use crate::role::Role;
 
 /// Files kept for other uses than connections: logs, libraries, listening sockets, the store's commit log.
 const RESERVE: u64 = 256;

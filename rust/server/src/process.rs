@@ -14,10 +14,11 @@ use tokio::runtime::Runtime;
 use tracing::{debug, error, info, warn};
 
 use crate::config::describe::{BrokerKeys, NameServerKeys};
-use crate::config::live::{KV_CONFIG, LiveLayer, LiveLayers, Part};
+use crate::config::live::{KV_CONFIG, LiveLayer, LiveLayers};
 use crate::config::{NAME_SERVERS, Origin};
 use crate::monitor::{Monitor, Watched};
-use crate::{ServerConfig, ServerError, address, limits, log_files, ready_file, tls};
+use crate::role::Role;
+use crate::{ServerConfig, ServerError, address, auth, limits, log_files, ready_file, secure, tls};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -42,37 +43,6 @@ pub struct Addresses {
     pub broker: Option<String>,
     /// The HTTP server for metrics and health, when this process has one.
     pub metrics: Option<String>,
-}
-
-/// Which parts a process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A name server and a broker.
-    Standalone,
-    /// A name server alone. `listenPort` is its port, unless `nameServerPort` is set.
-    NameServer,
-    /// A broker alone, which registers at the name servers of `namesrvAddr`.
-    Broker,
-}
-
-impl Role {
-    /// Whether the process has a name server.
-    pub fn has_name_server(self) -> bool {
-        self != Self::Broker
-    }
-
-    fn parts(self) -> &'static [Part] {
-        match self {
-            Self::Standalone => &[Part::NameServer, Part::Broker],
-            Self::NameServer => &[Part::NameServer],
-            Self::Broker => &[Part::Broker],
-        }
-    }
-
-    /// Whether the process has a broker.
-    pub fn has_broker(self) -> bool {
-        self != Self::NameServer
-    }
 }
 
 /// A name server, a broker or both, on threads of their own.
@@ -136,9 +106,13 @@ impl Process {
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
+        secure::prepare(role, &mut config)?;
         let tls = tls::load(&config.tls, role == Role::Standalone)?;
         config.name_server.tls = tls.server.clone();
         config.broker.tls = tls.clone();
+        let auth = auth::open(role.has_broker(), &config)?;
+        config.name_server.guard = auth.guard.clone();
+        config.broker.auth = auth;
         let memory = MemoryBudget::new(config.broker.max_peer_bytes);
         config.broker.memory = Some(memory.clone());
         config.name_server.memory = Some(memory);
@@ -175,7 +149,9 @@ impl Process {
         mut config: ServerConfig,
         live: &LiveLayers,
     ) -> Result<(), ServerError> {
-        self.warning = address::listen(&config.host, 0).ok().and_then(address::danger);
+        let is_open = address::listen(&config.host, 0).is_ok_and(address::is_beyond_loopback);
+        secure::check(&config, is_open)?;
+        self.warning = (is_open && !secure::is_closed(&config)).then_some(address::OPEN_TO_ALL);
         if let Some(warning) = self.warning {
             warn!(host = config.host, "{warning}");
         }

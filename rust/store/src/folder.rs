@@ -17,7 +17,7 @@ const LONGEST_ABORT: u64 = 1 << 20;
 const STORE_NAMES: [&str; 2] = ["commitlog", "checkpoint"];
 
 /// Names that are allowed in a folder, but do not make it a store: many programs have a `config` or a `lock`.
-const OWN_NAMES: [&str; 10] = [
+const OWN_NAMES: [&str; 12] = [
     "consumequeue",
     "index",
     "config",
@@ -28,6 +28,10 @@ const OWN_NAMES: [&str; 10] = [
     "compaction",
     "epochFileCheckpoint",
     "brokerIdentity",
+    // Of the audit log.
+    "log",
+    // Certificates and users of a closed server.
+    "secure",
 ];
 
 /// Paths below the root of a store.

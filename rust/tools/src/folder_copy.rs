@@ -10,6 +10,9 @@ use crate::manifest::copy_range;
 /// Largest metadata file that is copied.
 pub(crate) const METADATA_BYTES: u64 = 1 << 30;
 
+/// Metadata with secrets.
+const USERS: &str = "users.json";
+
 /// A folder that a tool makes. Dropping it removes what was made, unless it was kept.
 pub(crate) struct NewFolder<'a, D: Disk> {
     pub disk: &'a D,
@@ -94,7 +97,11 @@ impl<'a, D: Disk> NewFolder<'a, D> {
                 other => other?,
             };
             self.disk.create_dir_all(to)?;
-            self.disk.replace(&to.join(name), &bytes)?;
+            if name == USERS {
+                self.disk.replace_privately(&to.join(name), &bytes)?;
+            } else {
+                self.disk.replace(&to.join(name), &bytes)?;
+            }
             copied += 1;
         }
         Ok(copied)

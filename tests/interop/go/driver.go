@@ -95,8 +95,17 @@ func messages(given arguments) []*primitive.Message {
 	return all
 }
 
+// user signs the requests of clients; empty for none.
+var user = primitive.Credentials{
+	AccessKey: os.Getenv("ROCKETPY_TEST_ACCESS_KEY"), SecretKey: os.Getenv("ROCKETPY_TEST_SECRET_KEY"),
+}
+
 func options(given arguments, group string) []producer.Option {
-	return append([]producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group)}, producerOptions...)
+	options := []producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group)}
+	if !user.IsEmpty() {
+		options = append(options, producer.WithCredentials(user))
+	}
+	return append(options, producerOptions...)
 }
 
 func startProducer(given arguments, group string) (rocketmq.Producer, error) {
@@ -307,6 +316,9 @@ func consume(given arguments, handle handler, more ...consumer.Option) error {
 
 func startConsumer(given arguments, handle handler, more ...consumer.Option) (rocketmq.PushConsumer, <-chan struct{}, error) {
 	more = append(more, consumerOptions...)
+	if !user.IsEmpty() {
+		more = append(more, consumer.WithCredentials(user))
+	}
 	reader, err := rocketmq.NewPushConsumer(append([]consumer.Option{
 		consumer.WithNameServer(given.servers),
 		consumer.WithGroupName(given.name),

@@ -12,6 +12,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -19,6 +21,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -30,6 +33,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -72,6 +76,12 @@ public final class Driver {
         client.setMqClientApiTimeout(60_000);
     }
 
+    /** Signs requests as the user that properties of the JVM name; null without them. */
+    static RPCHook user() {
+        String name = System.getProperty("rocketpy.test.accessKey");
+        return name == null ? null : new AclClientRPCHook(new SessionCredentials(name, System.getProperty("rocketpy.test.secretKey")));
+    }
+
     public static void main(String[] args) {
         int exitCode = 0;
         try {
@@ -105,7 +115,7 @@ public final class Driver {
         String prefix = args[4];
         String tag = args.length > 5 && !args[5].isEmpty() ? args[5] : null;
         int bodyBytes = args.length > 6 ? Integer.parseInt(args[6]) : 0;
-        DefaultMQProducer producer = new DefaultMQProducer("interop-java-producer");
+        DefaultMQProducer producer = new DefaultMQProducer("interop-java-producer", user());
         reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
         producer.start();
@@ -171,7 +181,7 @@ public final class Driver {
         int count = Integer.parseInt(args[3]);
         CountDownLatch open = new CountDownLatch(count / 4 * 2);
         Set<String> asked = ConcurrentHashMap.newKeySet();
-        TransactionMQProducer producer = new TransactionMQProducer("interop-java-payer");
+        TransactionMQProducer producer = new TransactionMQProducer("interop-java-payer", user());
         reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
         producer.setTransactionListener(new TransactionListener() {
@@ -387,7 +397,7 @@ public final class Driver {
     private void push(String[] args) throws Exception {
         int count = Integer.parseInt(args[3]);
         CountDownLatch left = new CountDownLatch(count);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4], user(), new AllocateMessageQueueAveragely());
         reach(consumer, args[1]);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -10,12 +10,14 @@ from rocketpy.base.names import name_server_list
 from rocketpy.config import CLIENT_DEFAULTS, PRODUCER_DEFAULTS
 from rocketpy.spark.options import (
     OPTION_NAMES,
+    SECURITY,
     SPARKS_OWN,
     OptionError,
     boolean_of,
     nearest,
     parse_client_options,
     seconds_of,
+    security_of,
 )
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
@@ -58,6 +60,7 @@ _OWN = (
     "retry_timeout",
     "exactly_once",
     "drop_reserved_properties",
+    *SECURITY,
 )
 
 
@@ -140,7 +143,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         exactly_once=exactly_once,
         drops_reserved=boolean_of(given, "drop_reserved_properties", default=False),
         retry_seconds=seconds_of("retry_timeout", given.get("retry_timeout", str(DEFAULT_RETRY_SECONDS))),
-        client=defaults | _client(options),
+        client=defaults | _client(options) | security_of(given),
     )
 
 

@@ -76,7 +76,7 @@ enum End {
     Past(#[from] TwoHistories),
     #[error("slave rejected: {0}")]
     NoBeginning(#[from] NoBeginning),
-    #[error("slave did not prove that it knows the token of haTokenFile")]
+    #[error("slave did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
     NoProof,
     #[error("cannot read the slave's greeting: the peer is another program or a newer version")]
     NoGreeting,

@@ -11,6 +11,7 @@ mod master;
 mod past;
 mod peers;
 mod progress;
+mod shared_secret;
 mod slave;
 mod slaves;
 #[cfg(feature = "sim")]
@@ -38,6 +39,7 @@ use rocketpy_model::{PhysicalOffset, system};
 pub(crate) use rocketpy_protocol::header::key::{CHALLENGE, NONCE, PROOF};
 pub(crate) use rocketpy_protocol::signature::STATUS;
 use rocketpy_store::{FlushMode, Store};
+pub(crate) use shared_secret::SharedSecret;
 use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
@@ -52,7 +54,7 @@ use crate::ground::Ground;
 use crate::role::OwnLog;
 use crate::{BrokerConfig, BrokerError, RoleOrder};
 
-/// What is proved by the token: who greets, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
+/// What is proved by the secret: who greets, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
 /// for another.
 const MASTER: &[u8] = b"master";
 const SLAVE: &[u8] = b"slave";
@@ -85,8 +87,8 @@ pub(crate) async fn begin_life(
     let is_master = config.broker_id == system::MASTER_ID;
     let is_wanted = !is_master || config.replication.serves_slaves();
     let (disk, names) = (*store.disk(), (&*config.broker_name, config.broker_id));
-    let token = config.replication.token()?;
-    let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)? else { return Ok(None) };
+    let secret = SharedSecret::of(config)?;
+    let Some(past) = Past::load(disk, &config.store.root, names, secret, is_wanted)? else { return Ok(None) };
     if is_master {
         take_back(config, store, &past).await?;
         past.begin_life(store, config.replication.slaves_waited_for())?;

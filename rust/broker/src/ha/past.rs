@@ -12,12 +12,11 @@ use rocketpy_ha::{
     Witnesses,
 };
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::signature;
 use rocketpy_store::{FlushMode, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_BODY_BYTES;
-use super::config::Token;
+use super::shared_secret::SharedSecret;
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
@@ -32,7 +31,7 @@ const MAX_ADDRESS_BYTES: usize = 300;
 pub(crate) struct Past<D: Disk> {
     broker_name: String,
     broker_id: u64,
-    token: Option<Token>,
+    secret: Option<SharedSecret>,
     /// Held over a write, and taken before the state: writes come in the order of what they hold.
     file: Mutex<ConfigFile<D>>,
     /// Never held over a write: reports of slaves, for which sends wait, take it.
@@ -119,7 +118,7 @@ impl<D: Disk> Past<D> {
         disk: D,
         root: &Path,
         (broker_name, broker_id): (&str, u64),
-        token: Option<Token>,
+        secret: Option<SharedSecret>,
         is_wanted: bool,
     ) -> Result<Option<Self>, BrokerError> {
         let file = ConfigFile::on(disk, root, FILE);
@@ -127,7 +126,7 @@ impl<D: Disk> Past<D> {
             return Ok(None);
         }
         let content = file.load()?.unwrap_or_default();
-        Ok(Some(Self::of(file, content, (broker_name, broker_id), token)))
+        Ok(Some(Self::of(file, content, (broker_name, broker_id), secret)))
     }
 
     /// Content of the file, read without changing anything; `None` without a file.
@@ -138,18 +137,18 @@ impl<D: Disk> Past<D> {
         disk: D,
         root: &Path,
         names: (&str, u64),
-        token: Option<Token>,
+        secret: Option<SharedSecret>,
     ) -> Result<Option<Self>, BrokerError> {
         let file = ConfigFile::on(disk, root, FILE);
         let content: Option<Content> = file.look()?;
-        Ok(content.map(|content| Self::of(file, content, names, token)))
+        Ok(content.map(|content| Self::of(file, content, names, secret)))
     }
 
     fn of(
         file: ConfigFile<D>,
         mut content: Content,
         (broker_name, broker_id): (&str, u64),
-        token: Option<Token>,
+        secret: Option<SharedSecret>,
     ) -> Self {
         let lives = MasterRestarts {
             starts: std::mem::take(&mut content.lives).into_iter().map(PhysicalOffset).collect(),
@@ -160,7 +159,7 @@ impl<D: Disk> Past<D> {
         };
         let state = State { lives, content, is_written: true };
         let broker_name = broker_name.to_owned();
-        Self { broker_name, broker_id, token, file: Mutex::new(file), state: Mutex::new(state) }
+        Self { broker_name, broker_id, secret, file: Mutex::new(file), state: Mutex::new(state) }
     }
 
     /// Begins a life as a master with the log as the store has it. Its sends wait for `needed` slaves.
@@ -376,23 +375,31 @@ impl<D: Disk> Past<D> {
         state.content.is_untold || state.content.epochs.list().is_empty()
     }
 
-    /// The token that both ends have to know.
-    pub(super) fn token(&self) -> Option<&str> {
-        self.token.as_ref().map(|token| &*token.0)
+    /// Whether both ends have to prove a secret.
+    pub(crate) fn has_secret(&self) -> bool {
+        self.secret.is_some()
     }
 
+    /// Whether operators have to prove the token of `haTokenFile`.
     pub(crate) fn has_token(&self) -> bool {
-        self.token.is_some()
+        self.secret.as_ref().is_some_and(SharedSecret::has_token)
     }
 
-    /// Proves that this broker knows the token, to who has heard `parts`; `None` where there is none.
+    /// Proves the secret of this broker to who has heard `parts`; `None` where there is none.
     pub(crate) fn prove(&self, parts: &[&[u8]]) -> Option<String> {
-        self.token().map(|token| signature::prove(token, parts))
+        self.secret.as_ref().map(|secret| secret.prove(parts))
     }
 
-    /// Whether another broker proves that it knows the token, if there is one.
+    /// Whether another broker proves the secret, if there is one.
     pub(crate) fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool {
-        self.token().is_none_or(|token| proof.is_some_and(|proof| signature::is_proof(token, parts, proof)))
+        let secret = self.secret.as_ref();
+        secret.is_none_or(|secret| proof.is_some_and(|proof| secret.is_proof(parts, proof)))
+    }
+
+    /// Whether an operator proves the token of `haTokenFile`; false without one.
+    pub(crate) fn is_token_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool {
+        let secret = self.secret.as_ref();
+        secret.zip(proof).is_some_and(|(secret, proof)| secret.is_proof_of_token(parts, proof))
     }
 
     /// The epochs of the log.
@@ -610,8 +617,8 @@ mod tests {
         /// The past of a broker with a token.
         pub(crate) fn of_token(broker: &TestBroker, token: &str) -> Self {
             let root = broker.ground.config().store.root.clone();
-            let token = Some(Token(token.to_owned()));
-            Self::load(RealDisk, &root, ("pair", 1), token, true).unwrap().unwrap()
+            let secret = Some(SharedSecret::of_token(token));
+            Self::load(RealDisk, &root, ("pair", 1), secret, true).unwrap().unwrap()
         }
     }
 

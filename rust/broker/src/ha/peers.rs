@@ -33,9 +33,9 @@ impl Peers {
         self.past.as_ref()
     }
 
-    /// The token that the master has to know, if there is one.
+    /// The secret that the master has to prove, if there is one.
     pub(crate) fn token_of_master(&self) -> Option<Arc<dyn TokenOfMaster>> {
-        let past = self.past.clone().filter(|past| past.has_token())?;
+        let past = self.past.clone().filter(|past| past.has_secret())?;
         Some(past)
     }
 

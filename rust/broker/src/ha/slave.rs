@@ -132,9 +132,11 @@ enum End {
     Flush(#[from] FlushError),
     #[error("cannot read the master's answer to the greeting")]
     NoGreeting,
-    #[error("master did not prove that it knows the token of haTokenFile")]
+    #[error("master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
     NoProof,
-    #[error("master requires a token: set haTokenFile at this slave too")]
+    #[error(
+        "master requires a secret: set haTokenFile at this slave too, or authenticationEnabled with innerClientAuthenticationCredentials"
+    )]
     NoToken,
     #[error("master rejected this slave: {0}")]
     NotFed(String),
@@ -380,7 +382,7 @@ impl<D: Disk> Following<D> {
         if is_own {
             regains_at = Some(self.greet(&socket)?);
             self.own.role.set_log(OwnLog::Followed);
-        } else if self.past.token().is_some() {
+        } else if self.past.has_secret() {
             return Err(End::NoProof);
         } else {
             self.past.adopt_untold(end)?;

@@ -47,7 +47,7 @@ enum NotCopied {
     Refused(String),
     #[error("slave does not support COPY_LOG: it is one of Apache's")]
     Apache,
-    #[error("slave did not prove that it knows the token of haTokenFile")]
+    #[error("slave did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
     NoProof,
     #[error("slave did not send its epoch list")]
     NoEpochs,
@@ -211,14 +211,14 @@ pub(crate) struct GivenBack {
     pub(crate) bytes: Bytes,
     /// The epochs of this slave's log, as JSON.
     pub(crate) epochs: String,
-    /// Proof that this broker knows the token, if one is set.
+    /// Proof of the secret of this broker, if it has one.
     pub(crate) proof: Option<String>,
 }
 
 /// Bytes after the end of a master's log that is a beginning of this slave's. `proof` covers the greeting, which is JSON.
 ///
 /// # Errors
-/// This broker is a master, the sender does not prove that it knows the token, or its log is another one.
+/// This broker is a master, the sender does not prove the secret, or its log is another one.
 pub(crate) fn give_back(
     ground: &Ground,
     peers: &Peers,
@@ -230,7 +230,10 @@ pub(crate) fn give_back(
         return Err(refused("this broker is not a slave".to_owned()));
     };
     if !past.is_proved(&[COPY_ASKED, greeting.as_bytes()], proof) {
-        return Err(refused("the sender did not prove that it knows the token of haTokenFile".to_owned()));
+        return Err(refused(
+            "the sender did not prove the secret of haTokenFile or innerClientAuthenticationCredentials"
+                .to_owned(),
+        ));
     }
     let greeting = Greeting::decode(greeting.as_bytes())
         .ok_or_else(|| refused("the greeting is not readable".to_owned()))?;

@@ -43,8 +43,11 @@ pub(crate) struct KeyQuery<'a> {
 pub(crate) fn by_key(ground: &Ground, asked: &KeyQuery<'_>) -> Result<QueryResult, Refusal> {
     let KeyQuery { topic, key, kind, max_messages, begin_ms, end_ms } = *asked;
     let config = ground.config();
-    let wanted = max_messages.unwrap_or(config.default_query_max);
-    let limits =
-        ReadLimits { max_messages: wanted.min(config.query_max), max_bytes: QUERY_BYTES, copies: false };
+    let wanted = max_messages.unwrap_or(config.look_ups.by_unique_key);
+    let limits = ReadLimits {
+        max_messages: wanted.min(config.look_ups.by_key),
+        max_bytes: QUERY_BYTES,
+        copies: false,
+    };
     Ok(ground.store().query_by_key(topic, key, kind, &limits, begin_ms, end_ms)?)
 }

@@ -144,7 +144,10 @@ pub(crate) fn heartbeat(
 /// other request would report.
 fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
     match refusal {
-        Refusal::FilterTooLong { .. } | Refusal::Memory(_) | Refusal::BrokerGroup { .. } => Some(refusal),
+        Refusal::FilterTooLong { .. }
+        | Refusal::Memory(_)
+        | Refusal::BrokerGroup { .. }
+        | Refusal::ClientIdTaken { .. } => Some(refusal),
         _ => before,
     }
 }

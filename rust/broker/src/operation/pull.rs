@@ -80,6 +80,8 @@ pub(crate) struct Pull {
     pub(crate) topic_sys_flag: i32,
     pub(crate) group_sys_flag: i32,
     pub(crate) sources: Sources,
+    /// That quotas charge for what it returns.
+    pub(crate) user: Option<Box<str>>,
 }
 
 impl Pull {
@@ -90,7 +92,8 @@ impl Pull {
 
     /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        self.queue.topic.len() + self.group.len() + user + self.filter.heap_bytes()
     }
 }
 
@@ -191,6 +194,7 @@ impl Pulls {
             topic_sys_flag: topic.sys_flag,
             group_sys_flag: group.sys_flag,
             sources: Sources::of(group),
+            user: None,
         })
     }
 

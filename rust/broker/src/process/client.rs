@@ -4,6 +4,7 @@
 //! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rocketpy_model::system;
 use rocketpy_protocol::body::{
@@ -20,6 +21,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
+use super::quota::user_of;
 use super::rooms::Rooms;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, success_json};
@@ -42,7 +44,11 @@ pub(super) fn heartbeat(Call { desk, connection, request }: Call<'_>, reply: Rep
     let data = check_range("the length of a heartbeat in bytes", 0..=MAX_HEARTBEAT_BYTES, length)
         .and_then(|()| body::<HeartbeatData>(request));
     let last_creation = desk.ground.creations().last();
-    let member = |id| Member::new(connection, id, request.language, request.version, last_creation);
+    let user: Option<Arc<str>> = user_of(desk, request).map(Arc::from);
+    let member = |id| {
+        let named = (id, user.clone());
+        Member::new(connection, named, request.language, request.version, last_creation)
+    };
     let heard = data.and_then(|data| member::heartbeat(&desk.ground, &desk.members, &data, member));
     let Heard { changed, created, others, refused } = match heard {
         Ok(heard) => heard,

@@ -1,10 +1,12 @@
 //! END_TRANSACTION: a producer says what becomes of its half message.
 
+use rocketpy_auth::Action;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
 use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
+use super::accounts::RecordCheck;
 use crate::call::{Call, read_record};
 use crate::operation::end_transaction::{EndTransaction, Ending, end_half, half_of};
 use crate::put::acknowledge;
@@ -29,13 +31,15 @@ pub(crate) fn asked(header: &EndTransactionRequestHeader<'_>) -> Option<EndTrans
 }
 
 /// Ends a transaction. A state that is neither commit nor rollback gets no answer.
-pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+pub(super) fn end(call: Call<'_>, reply: Reply) {
+    let Call { desk, request, .. } = call;
     let asked = match EndTransactionRequestHeader::read(&request.ext).map(|header| asked(&header)) {
         Ok(Some(asked)) => asked,
         Ok(None) => return reply.send_nothing(),
         Err(error) => return reply.send(Refusal::from(error).response()),
     };
     let (offset, bytes, owner) = (asked.half_at, header_bytes(request), desk.clone());
+    let check = RecordCheck::of(call);
     let read = move || (half_of(&owner.ground, &asked), owner, asked);
     read_record(
         &desk.ground,
@@ -44,7 +48,13 @@ pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         reply,
         bytes,
         read,
-        |(half, desk, asked), reply| {
+        move |(half, desk, asked), reply| {
+            let denied = half.as_ref().ok().zip(check.as_ref());
+            if let Some(denied) =
+                denied.and_then(|(half, check)| check.refusal(asked.half_at, half, &[Action::Pub]))
+            {
+                return reply.send(denied);
+            }
             let owner = desk.clone();
             desk.ground.tasks().run(async move {
                 let ending = Ending {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use rocketpy_auth::Action;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -13,6 +14,7 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_remoting::{CallError, Reply, Response};
 
+use super::accounts::RecordCheck;
 use super::rooms::{MAX_FORWARDED, Rooms};
 use crate::call::{Call, answer_from_header};
 use crate::disk_read::look_up_aside;
@@ -37,8 +39,8 @@ pub(super) fn running_info(call: Call<'_>, reply: Reply) {
 
 /// CONSUME_MESSAGE_DIRECTLY: a member consumes one message now, whatever its offsets say.
 pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
-    let connection_id = call.connection.id();
-    answer_from_header(call, reply, |owner, request| async move {
+    let (connection_id, check) = (call.connection.id(), RecordCheck::of(call));
+    answer_from_header(call, reply, move |owner, request| async move {
         let header = ConsumeMessageDirectlyResultRequestHeader::read(&request.ext)?;
         let member =
             member(owner.members.clients(), header.consumer_group, header.client_id.unwrap_or_default())?;
@@ -52,6 +54,9 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
         let record =
             look_up_aside(&owner.reads.look_ups, connection_id, move || store.record_at(at)).await??;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
+        if let Some(denied) = check.and_then(|check| check.refusal(at.to_wire(), &record, &[Action::Sub])) {
+            return Ok(denied);
+        }
         let config = owner.ground.config();
         let broker_name = Some(config.broker_name.as_str());
         let header = ConsumeMessageDirectlyResultRequestHeader { broker_name, ..header };

@@ -1,5 +1,6 @@
 //! Requests for messages by physical offset and by key, and for entries of queues.
 
+use rocketpy_auth::Action;
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::body::{ConsumeQueueData, QueryConsumeQueueResponseBody};
 use rocketpy_protocol::code::response;
@@ -10,16 +11,25 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::{KeyKind, QueueEntry};
 
-use super::quota;
+use super::accounts::RecordCheck;
+use super::quota::{self, Names, user_of};
 use crate::call::{Answer, Call, response as response_with, success_json};
 use crate::operation::look_up::{self, KeyQuery};
 use crate::refusal::{Refusal, check_range};
 
 /// VIEW_MESSAGE_BY_ID: the record that starts at a physical offset.
-pub(super) fn view(Call { desk, connection, request }: Call<'_>) -> Answer {
+pub(super) fn view(call: Call<'_>) -> Answer {
+    let Call { desk, connection, request } = call;
     let header = ViewMessageRequestHeader::read(&request.ext)?;
     let record = look_up::record_at(desk.ground.store(), header.offset)?;
-    quota::charge(desk, connection, (None, None), 1, record.len());
+    let check = RecordCheck::of(call);
+    if let Some(denied) =
+        check.and_then(|check| check.refusal(header.offset, &record, &[Action::Sub, Action::Get]))
+    {
+        return Ok(denied);
+    }
+    let names = Names { user: user_of(desk, request), ..Names::default() };
+    quota::charge(desk, connection, names, 1, record.len());
     Ok(Response::success().with_body(record))
 }
 
@@ -48,7 +58,8 @@ pub(super) fn query(Call { desk, connection, request }: Call<'_>) -> Answer {
     let found = look_up::by_key(&desk.ground, &asked)?;
     let is_empty = found.records.is_empty();
     let bytes = found.records.iter().map(|record| record.len()).sum();
-    quota::charge(desk, connection, (Some(header.topic), None), found.records.len(), bytes);
+    let names = Names { topic: Some(header.topic), group: None, user: user_of(desk, request) };
+    quota::charge(desk, connection, names, found.records.len(), bytes);
     let mut command = response_with(if is_empty { response::QUERY_NOT_FOUND } else { response::SUCCESS })
         .with_header(&QueryMessageResponseHeader {
             index_last_update_timestamp: found.last_stored_at_ms,

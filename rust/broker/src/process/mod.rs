@@ -1,5 +1,6 @@
 //! Requests: [`route`] leads from a code to its function, the other files hold the functions.
 
+mod accounts;
 mod client;
 pub(crate) mod end_transaction;
 mod forward;

@@ -67,7 +67,7 @@ pub(super) fn pull(Call { desk, connection, request }: Call<'_>, reply: Reply) -
         }
     };
     let asked = asked(request.code, &header);
-    let checked = match desk.pulls.group(&asked) {
+    let mut checked = match desk.pulls.group(&asked) {
         Ok(FoundGroup { written: Some(written), .. }) => {
             pull_once_made(desk, written, request, reply);
             return None;
@@ -75,6 +75,11 @@ pub(super) fn pull(Call { desk, connection, request }: Call<'_>, reply: Reply) -
         Ok(FoundGroup { written: None, group }) => desk.pulls.check(&asked, &group),
         Err(refusal) => Err(refusal),
     };
+    if let Ok(pull) = &mut checked
+        && desk.ground.quotas().are_on()
+    {
+        pull.user = quota::user_of(desk, request).map(Box::from);
+    }
     let placed = checked.map(|pull| (desk.pulls.place(&pull, connection.id(), asked.commit), pull));
     let (placed, pull) = match placed {
         Ok(placed) => placed,
@@ -246,7 +251,8 @@ fn finish(
     match read.map(|fetch| desk.pulls.outcome(&pull, fetch, reading)) {
         Ok(Outcome::Held(patience)) => return Some((pull, reply, patience)),
         Ok(Outcome::Answered { next, fetch }) => {
-            let names = (Some(&*pull.queue.topic), Some(&*pull.group));
+            let (topic, group) = (Some(&*pull.queue.topic), Some(&*pull.group));
+            let names = quota::Names { topic, group, user: pull.user.as_deref() };
             quota::charge(desk, reply.connection(), names, fetch.count as usize, fetch.size_bytes as usize);
             reply.send(answer(&pull, fetch, next));
         }

@@ -36,10 +36,23 @@ const PULL_PATIENCE: Duration = Duration::from_secs(5);
 /// Serves a request.
 pub(super) type Serve = fn(&Arc<Desk>, &Arc<Connection>, Command, Reply);
 
+/// Names that a request is counted by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Names<'a> {
+    pub(super) topic: Option<&'a str>,
+    pub(super) group: Option<&'a str>,
+    pub(super) user: Option<&'a str>,
+}
+
+/// The user of a request; `None` while users are off: then anybody can send any name.
+pub(super) fn user_of<'a>(desk: &Desk, request: &'a Command) -> Option<&'a str> {
+    desk.ground.config().auth.guard.as_ref()?.user_of(request)
+}
+
 /// Serves a request, if its quotas allow it, or has it wait for them.
 pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply, serve: Serve) {
     let connection = reply.connection().clone();
-    let Some((want, patience)) = want(&connection, &request) else {
+    let Some((want, patience)) = want(desk, &connection, &request) else {
         return serve(desk, &connection, request, reply);
     };
     let (quotas, now) = (desk.ground.quotas(), desk.ground.store().monotonic());
@@ -60,7 +73,8 @@ pub(super) fn serve_within(desk: &Arc<Desk>, request: Command, reply: Reply, ser
 }
 
 /// Messages, bytes and names of a request, and its maximum wait; `None` for a request that no quota limits.
-fn want(connection: &Connection, request: &Command) -> Option<(Want, Duration)> {
+fn want(desk: &Desk, connection: &Connection, request: &Command) -> Option<(Want, Duration)> {
+    let user = user_of(desk, request);
     match request.code {
         code::SEND_MESSAGE
         | code::SEND_MESSAGE_V2
@@ -70,22 +84,23 @@ fn want(connection: &Connection, request: &Command) -> Option<(Want, Duration)> 
             let header = SendMessageRequestHeader::of(request).ok()?;
             let messages = if header.is_batch() { batch::items(&request.body).count().max(1) } else { 1 };
             let bytes = request.body.len() + header.properties.map_or(0, |properties| properties.len());
-            let names = (Some(header.topic), Some(header.producer_group));
+            let names = Names { topic: Some(header.topic), group: Some(header.producer_group), user };
             Some((wanted(Direction::Send, connection, names, (messages, bytes)), PATIENCE))
         }
         code::PULL_MESSAGE | code::LITE_PULL_MESSAGE => {
             let header = PullMessageRequestHeader::read(&request.ext).ok()?;
-            let names = (Some(header.topic), Some(header.consumer_group));
+            let names = Names { topic: Some(header.topic), group: Some(header.consumer_group), user };
             let patience = if suspends(&header) { PULL_PATIENCE } else { PATIENCE };
             Some((wanted(Direction::Pull, connection, names, (0, 0)), patience))
         }
         code::QUERY_MESSAGE => {
             let header = QueryMessageRequestHeader::read(&request.ext).ok()?;
-            let names = (Some(header.topic), None);
+            let names = Names { topic: Some(header.topic), group: None, user };
             Some((wanted(Direction::Pull, connection, names, (0, 0)), PATIENCE))
         }
         code::VIEW_MESSAGE_BY_ID => {
-            Some((wanted(Direction::Pull, connection, (None, None), (0, 0)), PATIENCE))
+            let names = Names { user, ..Names::default() };
+            Some((wanted(Direction::Pull, connection, names, (0, 0)), PATIENCE))
         }
         _ => None,
     }
@@ -98,7 +113,7 @@ fn suspends(header: &PullMessageRequestHeader<'_>) -> bool {
 fn wanted(
     direction: Direction,
     connection: &Connection,
-    (topic, group): (Option<&str>, Option<&str>),
+    Names { topic, group, user }: Names<'_>,
     (messages, bytes): (usize, usize),
 ) -> Want {
     Want {
@@ -106,19 +121,14 @@ fn wanted(
         topic: topic.filter(|topic| is_limited_topic(topic)).map(Box::from),
         group: group.filter(|group| !system::is_broker_group(group)).map(Box::from),
         address: connection.peer().ip(),
+        user: user.map(Box::from),
         messages: messages as u64,
         bytes: bytes as u64,
     }
 }
 
 /// Charges the quotas of a read for the messages that it returns.
-pub(super) fn charge(
-    desk: &Desk,
-    connection: &Connection,
-    names: (Option<&str>, Option<&str>),
-    messages: usize,
-    bytes: usize,
-) {
+pub(super) fn charge(desk: &Desk, connection: &Connection, names: Names<'_>, messages: usize, bytes: usize) {
     if desk.ground.quotas().are_on() && messages > 0 {
         let want = wanted(Direction::Pull, connection, names, (messages, bytes));
         desk.ground.quotas().charge(&want, desk.ground.store().monotonic());

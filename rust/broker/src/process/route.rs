@@ -8,8 +8,8 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, quota, recall, reset, send, send_back,
-    send_reply, state, statistics, topic, tuning, whole,
+    accounts, client, end_transaction, forward, group, held, message, offset, quota, recall, reset, send,
+    send_back, send_reply, state, statistics, topic, tuning, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
 
@@ -174,6 +174,15 @@ request_table! {
     COPY_TABLES => Route::Replies(state::copy_tables);
     EXCHANGE_BROKER_HA_INFO => answers(|Call { desk, .. }| state::ha_info(desk.ground.store(), &desk.endpoints));
 
+    AUTH_CREATE_USER
+    | AUTH_UPDATE_USER
+    | AUTH_DELETE_USER
+    | AUTH_CREATE_ACL
+    | AUTH_UPDATE_ACL
+    | AUTH_DELETE_ACL => Route::Replies(accounts::change);
+    AUTH_GET_USER | AUTH_LIST_USER | AUTH_GET_ACL | AUTH_LIST_ACL => answers(accounts::ask);
+    COPY_ACCOUNTS => answers(accounts::copy);
+
     GET_QUOTAS => answers(quota::list);
     SET_QUOTA => Route::Replies(quota::set);
     REMOVE_QUOTA => Route::Replies(quota::remove);
@@ -212,16 +221,6 @@ request_table! {
     GET_BROKER_EPOCH_CACHE | NOTIFY_BROKER_ROLE_CHANGED => {
         refused("there is no controller here, GET_BROKER_HA_STATUS shows the epochs of the log")
     };
-    AUTH_CREATE_USER
-    | AUTH_UPDATE_USER
-    | AUTH_DELETE_USER
-    | AUTH_GET_USER
-    | AUTH_LIST_USER
-    | AUTH_CREATE_ACL
-    | AUTH_UPDATE_ACL
-    | AUTH_DELETE_ACL
-    | AUTH_GET_ACL
-    | AUTH_LIST_ACL => refused("users and policies are not supported, restrict access to the ports of this broker");
     QUERY_ASSIGNMENT
     | POP_MESSAGE
     | ACK_MESSAGE

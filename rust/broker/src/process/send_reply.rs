@@ -110,6 +110,12 @@ async fn push_and_store(
 /// The topic of replies exists on every broker of its cluster: none is made for a reply.
 fn check(intake: &Intake, topic: &str) -> Result<(), Refusal> {
     check_writable(intake)?;
+    let config = intake.config();
+    // The right to send to another topic must not reach every client.
+    let is_of_replies = topic.strip_suffix(system::REPLY_TOPIC_SUFFIX) == Some(&config.cluster_name);
+    if config.auth.guard.is_some() && !is_of_replies {
+        return Err(Refusal::NotReplyTopic { topic: topic.to_owned(), cluster: config.cluster_name.clone() });
+    }
     if system::is_send_denied(topic) {
         return Err(Refusal::SendDenied { topic: topic.to_owned() });
     }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use rocketpy_model::network::host_of;
 
-use super::rule::{Rules, host_of};
+use super::rule::Rules;
 
 /// Number of open connections of each address that has any: counted also without a quota, so that a new one knows them.
 #[derive(Debug, Default)]

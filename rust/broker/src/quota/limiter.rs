@@ -25,6 +25,8 @@ pub(crate) struct Want {
     pub(crate) topic: Option<Box<str>>,
     pub(crate) group: Option<Box<str>>,
     pub(crate) address: IpAddr,
+    /// Absent while users are off.
+    pub(crate) user: Option<Box<str>>,
     /// 0 for a pull, which is charged for the messages that it returned ([`Limiter::charge`]).
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
@@ -100,7 +102,7 @@ pub(crate) enum Released<T> {
 #[derive(Debug)]
 pub(super) struct Limiter<T> {
     rules: Rules,
-    names: [HashMap<Arc<str>, Tracked<T>>; 6],
+    names: [HashMap<Arc<str>, Tracked<T>>; 8],
     /// Names with requests that wait.
     blocked: BTreeSet<Key>,
     deadlines: BTreeMap<(Duration, u64), Key>,
@@ -361,6 +363,9 @@ impl<T> Limiter<T> {
                 }
                 Scope::Group => {
                     want.group.as_deref().and_then(|group| self.key(scope, want.direction, group, now))
+                }
+                Scope::User => {
+                    want.user.as_deref().and_then(|user| self.key(scope, want.direction, user, now))
                 }
                 Scope::Address => {
                     let name = self.rules.find_address(want.address).map(|(_, name)| name);

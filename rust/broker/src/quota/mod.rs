@@ -1,4 +1,4 @@
-//! Quotas: messages and bytes per second, and connections, by topic, group and client address.
+//! Quotas: messages and bytes per second, and connections, by topic, group, client address and user.
 //!
 //! [`rule`] has what an operator sets, [`limiter`] decides, [`crate::process`] asks for each send and pull while any quota is set
 //! (docs/decisions/quotas.md).

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use rocketpy_model::network::{Network, host_of};
 use rocketpy_model::{name, system};
 use rocketpy_protocol::body::Quota;
 use serde::{Serialize, Serializer};
@@ -14,8 +15,6 @@ use crate::table::named::Named;
 
 /// Maximum limit per second: 1 TB.
 const MAX_LIMIT: u64 = 1_000_000_000_000;
-/// Addresses of IPv6 clients are limited by these bits together: a host has all others.
-const HOST_BITS_FROM: u8 = 64;
 
 /// Kind of name that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,16 +22,18 @@ pub(crate) enum Scope {
     Topic,
     Group,
     Address,
+    User,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 3] = [Self::Topic, Self::Group, Self::Address];
+    pub(crate) const ALL: [Self; 4] = [Self::Topic, Self::Group, Self::Address, Self::User];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Topic => "topic",
             Self::Group => "group",
             Self::Address => "address",
+            Self::User => "user",
         }
     }
 }
@@ -58,7 +59,7 @@ pub(crate) struct Rule {
 enum Names {
     One,
     Beginning(String),
-    Network(IpAddr, u8),
+    Network(Network),
     Each,
 }
 
@@ -124,9 +125,7 @@ impl Rule {
         match &self.names {
             Names::One => self.quota.name == name,
             Names::Beginning(beginning) => name.starts_with(beginning.as_str()),
-            Names::Network(network, bits) => {
-                name.parse().is_ok_and(|ip: IpAddr| masked(ip, *bits) == Some(*network))
-            }
+            Names::Network(network) => name.parse().is_ok_and(|ip| network.contains(ip)),
             Names::Each => true,
         }
     }
@@ -136,7 +135,7 @@ impl Rule {
         match &self.names {
             Names::One => usize::MAX,
             Names::Beginning(beginning) => beginning.len(),
-            Names::Network(_, bits) => usize::from(*bits) + 1,
+            Names::Network(network) => usize::from(network.bits()) + 1,
             Names::Each => 0,
         }
     }
@@ -153,7 +152,7 @@ pub(super) fn id_of(scope: &str, name: &str) -> Result<String, Refusal> {
 
 fn parsed(scope: &str, name: &str) -> Result<(Scope, String, Names), Refusal> {
     let Some(found) = Scope::ALL.into_iter().find(|known| known.name() == scope) else {
-        let (field, wanted) = ("scope", "topic, group or address");
+        let (field, wanted) = ("scope", "topic, group, address or user");
         return Err(Refusal::Value { field, wanted, value: scope.to_owned() });
     };
     if name == "*" {
@@ -161,7 +160,7 @@ fn parsed(scope: &str, name: &str) -> Result<(Scope, String, Names), Refusal> {
     }
     let (text, names) = match found {
         Scope::Address => address(name)?,
-        Scope::Topic | Scope::Group => {
+        Scope::Topic | Scope::Group | Scope::User => {
             let names = match name.strip_suffix('*') {
                 Some(beginning) => Names::Beginning(beginning.to_owned()),
                 None => Names::One,
@@ -174,15 +173,17 @@ fn parsed(scope: &str, name: &str) -> Result<(Scope, String, Names), Refusal> {
 }
 
 fn check_name(scope: Scope, name: &str) -> Result<(), Refusal> {
-    if scope == Scope::Group {
-        name::check_group(name)?;
-        return Ok(());
+    match scope {
+        Scope::Group => Ok(name::check_group(name)?),
+        Scope::User => Ok(name::check_user(name)?),
+        Scope::Topic | Scope::Address => {
+            name::check_topic(name)?;
+            if is_limited_topic(name) {
+                return Ok(());
+            }
+            Err(Refusal::SystemTopic { topic: name.to_owned() })
+        }
     }
-    name::check_topic(name)?;
-    if !is_limited_topic(name) {
-        return Err(Refusal::SystemTopic { topic: name.to_owned() });
-    }
-    Ok(())
 }
 
 /// Whether quotas of topics limit the topic: they leave those of the system, of retries and of dead letters alone.
@@ -195,52 +196,22 @@ fn address(text: &str) -> Result<(String, Names), Refusal> {
         let (field, wanted) = ("name", "an IP address, a network such as 10.0.0.0/8, or *");
         Refusal::Value { field, wanted, value: text.to_owned() }
     };
-    let Some((network, bits)) = text.split_once('/') else {
+    if !text.contains('/') {
         let ip: IpAddr = text.parse().map_err(|_| wrong())?;
         return Ok((ip.to_canonical().to_string(), Names::One));
-    };
-    let ip: IpAddr = network.parse().map_err(|_| wrong())?;
-    let bits: u8 = bits.parse().map_err(|_| wrong())?;
-    // Clients with a mapped address are counted by their IPv4 address.
-    let (ip, bits) = match (ip.to_canonical(), bits.checked_sub(96)) {
-        (canonical @ IpAddr::V4(_), Some(bits)) if ip.is_ipv6() => (canonical, bits),
-        _ => (ip, bits),
-    };
-    let network = masked(ip, bits).ok_or_else(wrong)?;
-    Ok((format!("{network}/{bits}"), Names::Network(network, bits)))
-}
-
-/// The first address of the network; `None` for too many bits.
-fn masked(ip: IpAddr, bits: u8) -> Option<IpAddr> {
-    let host_bits = |width: u8| width.checked_sub(bits).map(u32::from);
-    Some(match ip {
-        IpAddr::V4(ip) => {
-            let host = host_bits(32)?;
-            IpAddr::V4((u32::MAX.checked_shl(host).unwrap_or(0) & u32::from(ip)).into())
-        }
-        IpAddr::V6(ip) => {
-            let host = host_bits(128)?;
-            IpAddr::V6(Ipv6Addr::from(u128::MAX.checked_shl(host).unwrap_or(0) & u128::from(ip)))
-        }
-    })
-}
-
-/// Address under which a client is counted: with IPv6 the network of the host.
-pub(super) fn host_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        ip @ IpAddr::V4(_) => ip,
-        ip @ IpAddr::V6(_) => masked(ip, HOST_BITS_FROM).unwrap_or(ip),
     }
+    let network: Network = text.parse().map_err(|_| wrong())?;
+    Ok((format!("{}/{}", network.first(), network.bits()), Names::Network(network)))
 }
 
 /// Quotas of all scopes, for look-ups.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
-    of_one: [HashMap<String, Arc<Rule>>; 3],
+    of_one: [HashMap<String, Arc<Rule>>; 4],
     /// Those of several names, the narrowest first.
-    of_several: [Vec<Arc<Rule>>; 3],
+    of_several: [Vec<Arc<Rule>>; 4],
     /// Whether any limits messages or bytes, by scope and direction.
-    limits: [[bool; 2]; 3],
+    limits: [[bool; 2]; 4],
 }
 
 impl Rules {
@@ -325,6 +296,7 @@ mod tests {
             ("address", "10.0.0.0/8"),
             ("address", "10.1.2.3"),
             ("address", "2001:db8::1"),
+            ("user", "app*"),
         ];
         let rules = Rules::new(names.map(|(scope, name)| rule(scope, name).unwrap()));
         let topic = |name| rules.find(Scope::Topic, name).unwrap().id().to_owned();
@@ -343,13 +315,17 @@ mod tests {
         assert_eq!(address("2001:db8::1"), found("address:2001:db8::1", "2001:db8::1"));
         assert_eq!(address("2001:db8::2"), found("address:*", "2001:db8::"), "one host has 64 bits");
         assert!(rules.find(Scope::Group, "group").is_none());
+        assert_eq!(rules.find(Scope::User, "app-1").unwrap().id(), "user:app*");
         assert!(rules.any_of(Scope::Topic, Direction::Send) && !rules.any_of(Scope::Topic, Direction::Pull));
     }
 
     #[test]
     fn names_and_limits_that_are_none_are_refused() {
         for (scope, name) in [
-            ("user", "x"),
+            ("client", "x"),
+            ("user", " "),
+            ("user", "a*b"),
+            ("user", "a\nb"),
             ("topic", ""),
             ("topic", "a b"),
             ("topic", "a*b"),

@@ -29,9 +29,11 @@ fn of_quota(over: &OverQuota) -> &'static str {
         (Direction::Send, Scope::Topic) => "SEND_QUOTA_OF_TOPIC",
         (Direction::Send, Scope::Group) => "SEND_QUOTA_OF_GROUP",
         (Direction::Send, Scope::Address) => "SEND_QUOTA_OF_ADDRESS",
+        (Direction::Send, Scope::User) => "SEND_QUOTA_OF_USER",
         (Direction::Pull, Scope::Topic) => "PULL_QUOTA_OF_TOPIC",
         (Direction::Pull, Scope::Group) => "PULL_QUOTA_OF_GROUP",
         (Direction::Pull, Scope::Address) => "PULL_QUOTA_OF_ADDRESS",
+        (Direction::Pull, Scope::User) => "PULL_QUOTA_OF_USER",
     }
 }
 

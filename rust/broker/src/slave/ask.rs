@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rocketpy_env::{EnvError, random_u64};
+use bytes::Bytes;
+use rocketpy_auth::{AccountsError, SealError, Snapshot};
+use rocketpy_env::EnvError;
 use rocketpy_model::{DataVersion, GroupConfig, PhysicalOffset, TopicConfig};
 use rocketpy_protocol::body::{
     ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, KvTable, QuotaList,
@@ -25,6 +27,7 @@ use rocketpy_remoting::{CallError, Client};
 use serde::de::DeserializeOwned;
 
 use crate::config_file::MAX_ENTRY_BYTES;
+use crate::nonce::random_text;
 use crate::refusal::Refusal;
 use crate::table::offset::{CommitError, Place};
 
@@ -46,7 +49,7 @@ pub(super) enum NotTaken {
     Code { code: i32, remark: String },
     #[error("cannot decode the answer: {reason}")]
     Body { reason: String },
-    #[error("the master did not prove that it knows the token of haTokenFile")]
+    #[error("the master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
     NoProof,
     #[error("the master's table is empty")]
     Empty,
@@ -65,6 +68,10 @@ pub(super) enum NotTaken {
     #[error("{0} of the master's offsets name a queue that no topic has; the others are stored")]
     LeftOut(usize),
     #[error(transparent)]
+    Sealed(#[from] SealError),
+    #[error(transparent)]
+    Accounts(#[from] AccountsError),
+    #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
     Full(#[from] CommitError),
@@ -76,6 +83,14 @@ impl NotTaken {
     fn body(error: impl ToString) -> Self {
         Self::Body { reason: error.to_string() }
     }
+}
+
+/// Field of COPY_ACCOUNTS and its answer: the version of users and policies.
+pub(crate) const VERSION: &str = "version";
+
+/// Value of [`VERSION`].
+pub(crate) fn version_text(version: DataVersion) -> String {
+    String::from_utf8_lossy(&json::to_vec(&version)).into_owned()
 }
 
 /// Where the log of a broker ends.
@@ -90,6 +105,30 @@ pub(crate) async fn end_of_log(client: &Client, address: &str) -> Result<Physica
 pub(crate) trait TokenOfMaster: Send + Sync {
     /// Whether the proof of a master for these parts of its answer is that of the token.
     fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool;
+}
+
+/// Users and policies of a master, encrypted.
+pub(super) struct SealedAccounts {
+    /// Drawn for this request: an earlier answer does not fit.
+    pub(super) nonce: String,
+    pub(super) bytes: Bytes,
+}
+
+impl SealedAccounts {
+    /// Decrypts them with the first secret that fits.
+    ///
+    /// # Errors
+    /// None of the secrets fits.
+    pub(super) fn open(&self, secrets: impl IntoIterator<Item = String>) -> Result<Snapshot, SealError> {
+        let mut failed = SealError::Sealed;
+        for secret in secrets {
+            match Snapshot::unseal(&self.bytes, &secret, self.nonce.as_bytes()) {
+                Err(error) => failed = error,
+                opened => return opened,
+            }
+        }
+        Err(failed)
+    }
 }
 
 /// A master at an address.
@@ -133,7 +172,7 @@ impl Paged for SubscriptionGroupWrapper {
 impl Master<'_> {
     /// Checks that the master knows the token: name servers may name a stranger while no master is alive.
     pub(super) async fn check_proof(&self, token: &dyn TokenOfMaster) -> Result<(), NotTaken> {
-        let nonce = format!("{:016x}{:016x}", random_u64(), random_u64());
+        let nonce = random_text();
         let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
         asked.ext.push(key::NONCE, &nonce);
         let answer = self.client.call(self.address, asked, TIMEOUT).await?;
@@ -186,6 +225,23 @@ impl Master<'_> {
         match self.ask(request::GET_QUOTAS).await {
             Err(NotTaken::Code { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }) => Ok(None),
             answer => decoded(&answer?).map(Some),
+        }
+    }
+
+    /// Users and policies, encrypted with the secret of the servers; `None` where their version is the known one, and from a master that has
+    /// none, such as Apache's.
+    pub(super) async fn accounts(&self, known: &str) -> Result<Option<SealedAccounts>, NotTaken> {
+        let nonce = random_text();
+        let mut asked = Command::bare_request(request::COPY_ACCOUNTS);
+        asked.ext.push(key::NONCE, &nonce);
+        asked.ext.push(VERSION, known);
+        match self.call(asked).await {
+            Err(NotTaken::Code { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }) => Ok(None),
+            answer => {
+                let answer = answer?;
+                let is_known = answer.ext.get(VERSION) == Some(known);
+                Ok((!is_known).then_some(SealedAccounts { nonce, bytes: answer.body }))
+            }
         }
     }
 

@@ -11,8 +11,9 @@ use rocketpy_remoting::Client;
 use tracing::{debug, info, warn};
 
 use super::address::MasterAddress;
-use super::ask::{Master, NotTaken, TokenOfMaster};
+use super::ask::{Master, NotTaken, TokenOfMaster, version_text};
 use super::pending::{Pending, Progress};
+use crate::Auth;
 use crate::blocking::{aside, on_disk};
 use crate::delay::Delays;
 use crate::ground::Ground;
@@ -174,6 +175,7 @@ impl MasterMetadata {
         };
         self.check("topics", address, topics)?;
         self.check("groups", address, self.take_groups(&master).await)?;
+        self.check("users", address, self.take_accounts(&master).await)?;
         self.check(QUOTAS, address, self.take_quotas(&master).await)?;
         self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
         let progress =
@@ -252,6 +254,30 @@ impl MasterMetadata {
         let Adopted { removed, written } = ground.groups().adopt(table)?;
         on_disk(written).await?;
         info!(groups, removed = removed.len(), "consumer groups of the master copied");
+        Ok(())
+    }
+
+    async fn take_accounts(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+        let Auth { guard: Some(guard), credentials: Some(credentials) } = self.ground.config().auth.clone()
+        else {
+            return Ok(());
+        };
+        let Some(sealed) = master.accounts(&version_text(guard.accounts().version())).await? else {
+            return Ok(());
+        };
+        if self.ground.role().is_master() {
+            return Ok(());
+        }
+        aside(move || {
+            let accounts = guard.accounts();
+            // A rotation ends at one broker after the other.
+            let user = accounts.user(&credentials.access_key);
+            let known = user.iter().flat_map(|user| user.secrets.iter().map(str::to_owned));
+            let secrets: Vec<String> = [credentials.secret_key.clone()].into_iter().chain(known).collect();
+            accounts.replace(&sealed.open(secrets)?).map_err(NotTaken::from)
+        })
+        .await?;
+        info!("users and policies of the master copied");
         Ok(())
     }
 

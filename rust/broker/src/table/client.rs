@@ -42,9 +42,16 @@ struct State {
     consumers: HashMap<String, ConsumerGroup>,
     producers: HashMap<String, HashMap<u64, Member>>,
     /// The connections of each client that is in a producer group, the youngest last.
-    producer_connections: HashMap<Arc<str>, BTreeMap<u64, Arc<Connection>>>,
+    producer_connections: HashMap<Arc<str>, BTreeMap<u64, ProducerConnection>>,
     /// The groups of each connection: its end must not walk over all groups.
     by_connection: HashMap<u64, Groups>,
+}
+
+/// A connection of a client that is in a producer group.
+#[derive(Debug)]
+struct ProducerConnection {
+    connection: Arc<Connection>,
+    user: Option<Arc<str>>,
 }
 
 /// The groups of one connection, each with the memory that it takes.
@@ -98,6 +105,8 @@ impl Groups {
 pub(crate) struct Member {
     pub(crate) connection: Arc<Connection>,
     pub(crate) client_id: Arc<str>,
+    /// User of its last heartbeat, while users are on.
+    pub(crate) user: Option<Arc<str>>,
     pub(crate) language: Language,
     pub(crate) version: i32,
     /// The last creation of a topic or queue when its heartbeat came.
@@ -184,13 +193,14 @@ fn memory_of(data: &ConsumerData) -> usize {
 impl Member {
     pub(crate) fn new(
         connection: &Arc<Connection>,
-        client_id: Arc<str>,
+        (client_id, user): (Arc<str>, Option<Arc<str>>),
         language: Language,
         version: i32,
         last_creation: u64,
     ) -> Self {
         let (now, connection) = (Instant::now(), connection.clone());
-        Self { connection, client_id, language, version, last_creation, entered_at: now, heard_at: now }
+        let (entered_at, heard_at) = (now, now);
+        Self { connection, client_id, user, language, version, last_creation, entered_at, heard_at }
     }
 
     /// When its last heartbeat came, in Unix milliseconds.
@@ -203,19 +213,22 @@ impl ClientTable {
     /// Adds a producer to its group.
     ///
     /// # Errors
-    /// The connection has too many groups, or there is no memory for one more.
+    /// A live connection of another user has this client id, the connection has too many groups, or there is no memory for one more.
     pub(crate) fn enter_producer(&self, group: &str, member: Member) -> Result<(), Refusal> {
         let mut state = self.state.write();
+        state.check_user(&member)?;
         let id = member.connection.id();
         let groups = state.by_connection.entry(id).or_default();
-        let bytes = ENTRY_BYTES + group.len() + 2 * member.client_id.len();
+        let user_bytes = member.user.as_ref().map_or(0, |user| user.len());
+        let bytes = ENTRY_BYTES + group.len() + 2 * member.client_id.len() + user_bytes;
         groups.enter(Side::Producer, group, bytes, &member.connection)?;
         let before = groups.producer_id.replace(member.client_id.clone());
         if let Some(before) = before.filter(|before| *before != member.client_id) {
             state.remove_producer_connection(&before, id);
         }
         let connections = state.producer_connections.entry(member.client_id.clone()).or_default();
-        connections.entry(id).or_insert_with(|| member.connection.clone());
+        let (connection, user) = (member.connection.clone(), member.user.clone());
+        connections.insert(id, ProducerConnection { connection, user });
         let before = state.producers.entry(group.to_owned()).or_default().insert(id, member);
         drop(state);
         if before.is_none() {
@@ -449,7 +462,7 @@ impl ClientTable {
         let state = self.state.read();
         let connections = state.producer_connections.get(client_id)?;
         assert!(!connections.is_empty(), "a producer in the table has a connection: {client_id}");
-        let mut connections = connections.values().rev();
+        let mut connections = connections.values().rev().map(|named| &named.connection);
         connections.find(|connection| connection.is_open()).cloned()
     }
 
@@ -476,6 +489,23 @@ impl State {
             self.producers.remove(group);
         }
         is_member
+    }
+
+    /// Replies are pushed to the youngest connection of a client id: another user must not take it over.
+    ///
+    /// # Errors
+    /// A live connection of another user has the client id.
+    fn check_user(&self, member: &Member) -> Result<(), Refusal> {
+        let id = member.connection.id();
+        let is_of_another = |(other, named): (&u64, &ProducerConnection)| {
+            *other != id && named.user != member.user && named.connection.is_open()
+        };
+        match self.producer_connections.get(&member.client_id) {
+            Some(connections) if connections.iter().any(is_of_another) => {
+                Err(Refusal::ClientIdTaken { client_id: member.client_id.to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn remove_producer_connection(&mut self, client_id: &str, connection_id: u64) {

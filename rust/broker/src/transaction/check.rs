@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use rocketpy_auth::{Action, Actions, Permit};
 use rocketpy_env::Disk;
 use rocketpy_model::{QueueOffset, property, system};
 use rocketpy_protocol::Command;
@@ -219,10 +220,21 @@ enum Question {
 }
 
 /// Sends the question to one live producer of the group: the first time to the one that sent the half message, then to each other in turn,
-/// since each of them may be the one that knows. Without a producer nothing is sent, and nothing counts.
+/// since each of them may be the one that knows. Members whose users may not send to the topic do not count. Without a producer nothing is
+/// sent, and nothing counts.
 fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>, times: u32) -> Question {
     let Some(group) = record.property(property::PRODUCER_GROUP) else { return Question::Impossible };
     let mut members = transactions.intake.members().clients().producer_group(group);
+    // The question holds the half message, and the group is what its members say.
+    if let Some(topic) = record.property(property::REAL_TOPIC)
+        && let Some(guard) = &transactions.intake.config().auth.guard
+    {
+        let may = Permit { topic, group: None, actions: Actions::of(&[Action::Pub]) };
+        members.retain(|member| {
+            let from = member.connection.peer();
+            guard.still_permits(request::CHECK_TRANSACTION_STATE, member.user.as_deref(), from, may)
+        });
+    }
     if members.is_empty() {
         return Question::NotSent;
     }

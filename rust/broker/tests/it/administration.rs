@@ -171,8 +171,9 @@ async fn modes_and_engines_that_are_not_there_are_refused() {
     assert_eq!(fixture.call(reset).await.code, 0, "a master has nothing to reset");
     let bare = Command::bare_request(request::RESET_MASTER_FLUSH_OFFSET);
     assert_eq!(fixture.call(bare).await.code, 29);
+    let off = fixture.call(Command::bare_request(request::AUTH_CREATE_USER)).await;
+    assert!(off.code == 1 && off.remark.as_ref().unwrap().contains("authenticationEnabled"), "{off:?}");
     for (code, says) in [
-        (request::AUTH_CREATE_USER, "users and policies"),
         (request::POP_MESSAGE, "POP consumption"),
         (request::UPDATE_AND_CREATE_STATIC_TOPIC, "static topics"),
         (request::GET_BROKER_LITE_INFO, "lite topics"),

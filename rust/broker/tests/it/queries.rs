@@ -1,6 +1,6 @@
 //! Messages by key.
 
-use rocketpy_broker::BrokerConfig;
+use rocketpy_broker::{BrokerConfig, LookUpLimits};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{Header, QueryMessageRequestHeader, QueryMessageResponseHeader};
@@ -74,7 +74,7 @@ async fn nothing_found_is_told_with_the_state_of_the_index() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_most_so_many_are_given_as_the_broker_allows() {
-    let fixture = filled(40, |config| (config.query_max, config.default_query_max) = (10, 3)).await;
+    let fixture = filled(40, |config| config.look_ups = LookUpLimits { by_key: 10, by_unique_key: 3 }).await;
     let newest = |count: u32| (40 - count..40).map(|number| format!("m{number}")).collect::<Vec<_>>();
     assert_eq!(bodies(&ask(&fixture, query("orders", "shared")).await), newest(10));
     let few = QueryMessageRequestHeader { max_num: 2, ..query("orders", "shared") };

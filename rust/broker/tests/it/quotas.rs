@@ -69,7 +69,7 @@ async fn quotas_are_listed_survive_restarts_and_bad_ones_change_nothing() {
         quota("topic", "orders*"),
         Quota { send_messages: Some(0), ..orders.clone() },
         Quota { connections: Some(1), ..orders.clone() },
-        Quota { send_messages: Some(1), ..quota("user", "x") },
+        Quota { send_messages: Some(1), ..quota("client", "x") },
         Quota { send_messages: Some(1), ..quota("topic", "%RETRY%group") },
         Quota { send_messages: Some(1), ..quota("address", "10.0.0.0/33") },
     ] {

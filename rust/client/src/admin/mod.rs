@@ -1,5 +1,6 @@
 //! Topics, groups, offsets and clusters.
 
+mod access;
 mod config;
 mod figures;
 mod gather;

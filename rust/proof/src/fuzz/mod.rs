@@ -6,6 +6,7 @@
 //!
 //! It cannot show that damage is noticed: the simulated disk does that.
 
+mod auth;
 mod later;
 mod record;
 mod seed;
@@ -34,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "batch", run: record::batch, seeds: seed::batches },
     Target { name: "sql", run: later::sql, seeds: later::expressions },
     Target { name: "text", run: later::text, seeds: later::texts },
+    Target { name: "auth", run: auth::auth, seeds: auth::seeds },
     Target { name: "timer", run: later::timer, seeds: later::timers },
     Target { name: "import", run: store::import, seeds: seed::imports },
     Target { name: "checkpoint", run: store::checkpoint, seeds: || store_sample::seeds("checkpoint") },

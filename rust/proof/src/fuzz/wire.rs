@@ -174,6 +174,8 @@ pub(super) fn json(bytes: &[u8]) {
         TopicStatsTable,
         GroupList,
         RegisterBrokerBody,
+        UserInfo,
+        AclInfo,
     );
     let _ = RegisterBrokerBody::decode(bytes, false, None, 479);
     let _ = RegisterBrokerBody::decode(bytes, true, None, 479);

@@ -21,7 +21,7 @@ use rocketpy_protocol::{Command, properties_text};
 use rocketpy_remoting as remoting;
 
 use super::load::{Load, RETRY_PAUSE};
-use super::{message, pair};
+use super::{message, topic};
 use crate::checker::Rule;
 use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply, Send};
 use crate::later::{
@@ -59,7 +59,7 @@ pub(super) async fn read(load: &Load, client: &Client) -> Result<(), ClientError
     let admin = Admin::new(client);
     let mut arrivals = Vec::new();
     for topic in [TOPIC.to_owned(), retry_topic(), dead_topic()] {
-        pair::create_topic(&admin, &TopicSpec::new(&topic, 1)).await?;
+        topic::create(&admin, &TopicSpec::new(&topic, 1)).await?;
         for queue in admin.queues(&topic).await? {
             let (start, end) = (admin.min_offset(&queue).await?, admin.max_offset(&queue).await?);
             let mut reader = RangeReader::new(client, queue, start, end, "*").await?;

@@ -21,6 +21,7 @@ mod server;
 mod shape;
 mod sql;
 mod survey;
+mod topic;
 
 use std::path::PathBuf;
 use std::sync::Once;

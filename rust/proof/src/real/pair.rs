@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rocketpy_client::{Admin, ClientError, TopicSpec};
 use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, HaConnectionInfo, HaRuntimeInfo};
-use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting as remoting;
@@ -23,25 +22,6 @@ const FOLLOWS_WITHIN: Duration = Duration::from_secs(40);
 /// A slave answers within this time, however slow its disk is.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Creates a topic. A master refuses it by name while its slave copies nothing; whoever wants it repeats the request.
-///
-/// # Errors
-/// Another refusal; or the slave does not follow in time.
-pub(super) async fn create_topic(admin: &Admin, spec: &TopicSpec) -> Result<(), ClientError> {
-    let began = Instant::now();
-    loop {
-        match admin.create_topic(spec).await {
-            Err(error)
-                if error.code() == Some(response::FLUSH_SLAVE_TIMEOUT)
-                    && began.elapsed() < FOLLOWS_WITHIN =>
-            {
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-            created => return created,
-        }
-    }
-}
 
 /// How a slave ends in a life of its master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

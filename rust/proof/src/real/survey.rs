@@ -16,7 +16,7 @@ use rocketpy_remoting as remoting;
 use super::load::{GROUPS, LASTING, Load};
 use super::message::{delivery, key_of, queue_name};
 use super::shape::Shape;
-use super::{later, pair};
+use super::{later, topic};
 use crate::checker::Rule;
 use crate::history::{Call, Delivery, Event, Look, QueueName, Reply};
 
@@ -61,7 +61,7 @@ impl Survey<'_> {
         for (topic, attributes) in self.load.topics.iter().zip(&self.shape.topics) {
             let attributes = attributes.clone();
             let spec = TopicSpec { attributes, ..TopicSpec::new(topic, self.shape.queues) };
-            pair::create_topic(&admin, &spec).await?;
+            topic::create(&admin, &spec).await?;
             self.load.metadata.lock().there.insert(topic.clone());
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! # Source
 //! docs/reference/protocol.md 2, docs/reference/store-format.md 1.4.
 
+mod auth;
 mod cold_data;
 mod consume;
 mod group;
@@ -17,6 +18,7 @@ mod running;
 mod statistics;
 mod topic;
 
+pub use auth::*;
 pub use cold_data::*;
 pub use consume::*;
 pub use group::*;

@@ -12,7 +12,7 @@ pub struct Quota {
     /// Maximum number of open connections of an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
-    /// A topic, a group or an address; a beginning with `*`, or a network such as `10.0.0.0/8`; `*` for each one.
+    /// A topic, a group, an address or a user; a beginning with `*`, or a network such as `10.0.0.0/8`; `*` for each one.
     pub name: String,
     /// Maximum number of bytes that pulls return per second.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,7 @@ pub struct Quota {
     /// Maximum number of messages that pulls return per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull_messages: Option<u64>,
-    /// `topic`, `group` or `address`.
+    /// `topic`, `group`, `address` or `user`.
     pub scope: String,
     /// Maximum number of bytes that sends store per second.
     #[serde(skip_serializing_if = "Option::is_none")]

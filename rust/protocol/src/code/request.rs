@@ -274,6 +274,7 @@ requests! {
     CHANGE_BROKER_ROLE = 10_907: Change, Administrator => Broker;
     LEAVE_MASTER = 10_908: Change, Broker => Broker;
     COPY_TABLES = 10_909: Change, Broker => Broker;
+    COPY_ACCOUNTS = 10_910: Question, Broker => Broker;
     GET_QUOTAS = 10_920: Question, Administrator => Broker;
     SET_QUOTA = 10_921: Change, Administrator => Broker;
     REMOVE_QUOTA = 10_922: Change, Administrator => Broker;

@@ -10,6 +10,7 @@
 mod macros;
 
 mod admin;
+mod auth;
 mod broker;
 mod consume;
 mod field;
@@ -17,6 +18,7 @@ mod namesrv;
 mod send;
 
 pub use admin::*;
+pub use auth::*;
 pub use broker::*;
 pub use consume::*;
 pub use field::Field;

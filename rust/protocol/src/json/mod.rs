@@ -57,8 +57,16 @@ pub const MAX_ANSWER_ITEMS: usize = 1 << 20;
 /// # Errors
 /// As [`from_slice`], and [`JsonError::TooMany`].
 pub fn from_answer<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    from_bounded(bytes, MAX_ANSWER_ITEMS)
+}
+
+/// Reads a value, leniently, with a maximum number of items in all lists and maps.
+///
+/// # Errors
+/// As [`from_slice`], and [`JsonError::TooMany`].
+pub fn from_bounded<T: DeserializeOwned>(bytes: &[u8], max_items: usize) -> Result<T, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
-    read_whole(read::Reader::with_items(text, MAX_ANSWER_ITEMS))
+    read_whole(read::Reader::with_items(text, max_items))
 }
 
 /// Reads a value, leniently.

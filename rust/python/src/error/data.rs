@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use rocketpy_auth::AccountsError;
 use rocketpy_env::EnvError;
 use rocketpy_protocol::compression::CompressionError;
 use rocketpy_protocol::record::RecordError;
@@ -25,6 +26,20 @@ impl Raise for ConfigError {
     }
 }
 
+impl Raise for AccountsError {
+    fn facts(&self) -> Facts {
+        match self {
+            Self::File(error @ EnvError::Locked { .. }) => error
+                .facts()
+                .hint("a server uses the store: run the command without --offline, or stop the server"),
+            Self::File(error) => error.facts(),
+            Self::OpenToOthers { .. } => Facts::new("ConfigError", self.to_string()).printable(),
+            Self::Damaged { .. } => Facts::new("DamagedDataError", self.to_string()).printable(),
+            _ => Facts::new("InvalidArgumentError", self.to_string()).printable(),
+        }
+    }
+}
+
 impl Raise for ServerError {
     fn facts(&self) -> Facts {
         let class = match self {
@@ -37,7 +52,9 @@ impl Raise for ServerError {
             | Self::NoNameServer
             | Self::NoCollector
             | Self::NotAReadyFile { .. }
-            | Self::Tls(_) => "ConfigError",
+            | Self::Tls(_)
+            | Self::Auth(_)
+            | Self::Secure(_) => "ConfigError",
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) | Self::LogFile(error) => {
                 error.facts().class
@@ -72,17 +89,10 @@ impl Raise for ServerError {
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
         };
-        let hint = match class {
-            "PortInUseError"
-                if !matches!(
-                    self,
-                    Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. }
-                ) =>
-            {
-                Some(port_in_use(self))
-            }
-            _ => self.hint(),
-        };
+        let names_its_key =
+            matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. }) | Self::Metrics { .. });
+        let hint =
+            if class == "PortInUseError" && !names_its_key { Some(port_in_use(self)) } else { self.hint() };
         Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }.printable()
     }
 }

@@ -87,6 +87,10 @@ impl AsyncWrite for Metered {
 }
 
 impl Stream for EncryptedStream {
+    fn is_encrypted(&self) -> bool {
+        true
+    }
+
     fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, is_drained) = match self {
             Self::Server(stream) => {

@@ -3,9 +3,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rocketpy_protocol::{Command, code};
+use rocketpy_protocol::proof::Proof;
+use rocketpy_protocol::{Command, code, signature};
 use rocketpy_remoting::{
-    CallError, Client, ClientConfig, Connection, RequestCheck, RequestHook, Response, ServerConfig,
+    CallError, Client, ClientConfig, Connection, Credentials, RequestCheck, RequestHook, Response,
+    ServerConfig, Signer,
 };
 
 use crate::support::*;
@@ -20,6 +22,35 @@ impl RequestHook for Sign {
         request.ext.remove("Signature");
         request.ext.push("Signature", &format!("{addr} {} {number}", request.code));
     }
+}
+
+#[tokio::test]
+async fn a_signer_adds_user_proof_and_signature_to_every_request() {
+    let (keep, mut kept) = keeping();
+    let server = serve(ServerConfig::new(LOOPBACK), keep);
+    let addr = server.local_addr().to_string();
+    let secret = "the secret";
+    let credentials =
+        Credentials { security_token: Some("a token".to_owned()), ..Credentials::new("user", secret) };
+    let signer = Arc::new(Signer::new(credentials));
+    assert!(!format!("{signer:?}").contains("secret\"") && !format!("{signer:?}").contains("token"));
+    let client = Client::new(ClientConfig { hook: Some(signer), ..ClientConfig::default() });
+    let mut request = Command::bare_request(ECHO).with_body("text");
+    request.ext.push("topic", "orders");
+    let mut proofs = Vec::new();
+    for _ in 0..2 {
+        client.call_oneway(&addr, request.clone(), PATIENCE).await.expect("queued");
+        let (received, _) = soon(kept.recv()).await.expect("a request");
+        assert_eq!(received.ext.get("AccessKey"), Some("user"));
+        assert_eq!(received.ext.get("SecurityToken"), Some("a token"));
+        assert!(signature::is_signed(&received, secret));
+        let proof = Proof::read(&received).expect("a proof").expect("a proof");
+        assert!(proof.is_of(&received, secret));
+        proofs.push(proof);
+        request = received; // as of an attempt whose connection ended
+    }
+    assert_eq!((proofs[0].stream, proofs[0].counter + 1), (proofs[1].stream, proofs[1].counter));
+    assert_eq!(request.ext.len(), 5);
 }
 
 /// Admits signed requests.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use rocketpy_server::config::check_on_command_line;
 use rocketpy_server::{
     ConfigError, LogFormat, Process, Role, ServerConfig, ServerError, Sources, init_logging,
 };
@@ -86,6 +87,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl Common {
     /// All layers; a flag sets its key and wins over `--set`.
     fn config(self, flags: &[(&str, Option<String>)]) -> Result<ServerConfig, ConfigError> {
+        self.settings.iter().try_for_each(|(key, _)| check_on_command_line(key))?;
         let mut config = ServerConfig::load(&Sources {
             file: self.config,
             environment: Sources::environment_of_process(),

@@ -16,10 +16,11 @@ pub struct Fixed {
 /// # Source
 /// docs/reference/apache-5.5.0.md 4, docs/reference/store-format.md 14.
 pub const FIXED: &[Fixed] = &[
-    Fixed { name: "aclEnable", only: "false", feature: "access control" },
-    Fixed { name: "authenticationEnabled", only: "false", feature: "access control" },
-    Fixed { name: "authorizationEnabled", only: "false", feature: "access control" },
-    Fixed { name: "migrateAuthFromV1Enabled", only: "false", feature: "access control" },
+    Fixed {
+        name: "aclEnable",
+        only: "false",
+        feature: "ACL 1.0 (set authenticationEnabled, authorizationEnabled and migrateAuthFromV1Enabled)",
+    },
     Fixed { name: "metricsInDelta", only: "false", feature: "delta temporality of metrics" },
     Fixed { name: "minInSyncReplicas", only: "1", feature: "replication" },
     Fixed { name: "totalReplicas", only: "1", feature: "replication" },

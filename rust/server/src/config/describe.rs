@@ -126,7 +126,7 @@ fn of_broker() -> impl Iterator<Item = &'static Key> {
 /// The keys that a name server reads: its own, and those of its port.
 fn of_name_server() -> impl Iterator<Item = &'static Key> {
     let is_read = |key: &&Key| {
-        key.section == Section::NameServer
+        matches!(key.section, Section::NameServer | Section::Tls | Section::Auth)
             || REMOTING_KEYS.contains(&key.name)
             || ["maxConnections", "maxPeerBytes"].contains(&key.name)
     };

@@ -99,6 +99,12 @@ pub enum ConfigError {
         /// The server that was asked.
         asked: &'static str,
     },
+    /// The value of a key is a secret, and other users of the machine read command lines.
+    #[error("{key} is a secret and cannot be set on the command line")]
+    SecretOnCommandLine {
+        /// The key's proper name.
+        key: &'static str,
+    },
     /// A file of live values has a key without a live value.
     #[error("{key} in {origin} cannot have a live value")]
     NotLive {
@@ -168,6 +174,10 @@ impl ConfigError {
             Self::Several(_) => {
                 Some("correct each of them; `rocketpy config explain KEY` describes a key".to_owned())
             }
+            Self::SecretOnCommandLine { key } => Some(format!(
+                "set {} in the environment, or {key} in a file with mode 0600 (--config)",
+                super::variable(key)
+            )),
             Self::InUse { .. } => {
                 Some("write `rocketpy config unset BROKER KEY`, which changes a running broker".to_owned())
             }

@@ -118,7 +118,7 @@ pub(super) struct Headers;
 
 impl Kind for Headers {
     fn shape(&self) -> Shape {
-        Shape::of("name:value,...")
+        Shape { is_secret: true, ..Shape::of("name:value,...") }
     }
 }
 

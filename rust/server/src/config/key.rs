@@ -70,6 +70,8 @@ pub enum Section {
     NameServer,
     /// Encryption of connections.
     Tls,
+    /// Authentication and authorization.
+    Auth,
     /// Metrics of the broker, and who may read them.
     Metrics,
     /// Keys that Apache does not have.
@@ -78,7 +80,7 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Network,
         Self::Replication,
         Self::Topics,
@@ -89,6 +91,7 @@ impl Section {
         Self::Retention,
         Self::NameServer,
         Self::Tls,
+        Self::Auth,
         Self::Metrics,
         Self::Ours,
     ];
@@ -106,6 +109,7 @@ impl Section {
             Self::Retention => "Retention",
             Self::NameServer => "Name server",
             Self::Tls => "TLS",
+            Self::Auth => "Users and policies",
             Self::Metrics => "Metrics",
             Self::Ours => "Keys of RocketPy",
         }

@@ -7,6 +7,7 @@ use rocketpy_broker::{BrokerRole, ClientVerification, FlushMode, OnFailedFlush, 
 use rocketpy_model::name;
 
 use super::ServerConfig;
+use super::auth::{Codes, FirstUser, PeerUser};
 use super::exporter::{Collector, Exporter, Headers, Labels};
 use super::key::{Apache, Key, Section};
 use super::kind::{
@@ -225,9 +226,9 @@ pub const KEYS: &[Key] = keys! {
         "maxTransferCountOnMessageInMemory" = Whole(1, 1 << 20, "messages") => [broker.max_transfer_messages],
             apache "32", changeable;
         /// Maximum number of messages that one query by key returns.
-        "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.query_max], changeable;
+        "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.look_ups.by_key], changeable;
         /// Maximum number of messages that one query by unique key returns.
-        "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.default_query_max], changeable;
+        "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.look_ups.by_unique_key], changeable;
     }
     Store {
         /// Folder of the store; a folder on the command line has priority.
@@ -349,6 +350,40 @@ pub const KEYS: &[Key] = keys! {
         "tlsClientKeyPassword" = Maybe(Secret) => [tls.client.key_password], ours;
         /// Whether a slave connects to its master's port for slaves by TLS; needs `useTLS`. Apache's masters have none there.
         "haUseTLS" = Switch => [broker.replication.uses_tls], ours;
+    }
+    Auth {
+        /// Whether each request needs the signature of a user. Broker and name server check it.
+        "authenticationEnabled" = Switch => [auth.authenticates];
+        /// Whether a user needs a policy that allows its request. Requires `authenticationEnabled`.
+        "authorizationEnabled" = Switch => [auth.authorizes];
+        /// Request codes that need no signature.
+        "authenticationWhitelist" = Codes => [auth.unauthenticated];
+        /// Request codes that need no policy.
+        "authorizationWhitelist" = Codes => [auth.unauthorized];
+        /// First administrator, as `{"username":"NAME","password":"SECRET"}`. A start creates the user if it does not exist, and never
+        /// updates it. Never shown, and refused on a command line.
+        "initAuthenticationUser" = Maybe(FirstUser) => [auth.first_user];
+        /// User that signs the server's own requests to name servers and other brokers, as `{"accessKey":"NAME","secretKey":"SECRET"}`. A
+        /// start creates it as a super user if it does not exist. With users on, slaves prove it to their master. Never shown, and refused on
+        /// a command line.
+        "innerClientAuthenticationCredentials" = Maybe(PeerUser) => [auth.peer];
+        /// Whether a start reads users and policies from `plain_acl.yml` and `acl/` next to the configuration file, or in `conf` of
+        /// `ROCKETMQ_HOME`. Existing users stay as they are.
+        "migrateAuthFromV1Enabled" = Switch => [auth.migrates_v1];
+        /// Whether every request needs the signed time and code of RocketPy's clients, so that a captured request cannot be repeated.
+        /// Apache's clients do not send them, and are refused.
+        "authRequireProof" = Switch => [auth.requires_proof], ours;
+        /// File of users and policies. Default: `config/users.json` of the store, for a name server alone `users.json` next to
+        /// `kvConfigPath`.
+        "authConfigPath" = Maybe(File) => [auth.users_file], apache "a folder";
+        /// Audit log of denied requests and of administration, as JSON lines. Default: `log/audit.log` of the store, for a name server
+        /// alone `audit.log` next to its users.
+        "auditLogPath" = Maybe(File) => [auth.audit_file], ours;
+        /// Whether a start makes an authority, a certificate, an administrator and a user for clients in the folder `secure` of the
+        /// store, if they are missing, and turns TLS and users on. For a name server and a broker in one process.
+        "secure" = Switch => [is_secure], ours;
+        /// Whether a start that would listen beyond loopback without TLS and users is refused.
+        "requireSecure" = Switch => [requires_secure], ours;
     }
     Metrics {
         /// Exporter of the broker's metrics: PROM serves them over HTTP as Prometheus text, with `/readyz` and `/livez`;

@@ -10,6 +10,8 @@ use rocketpy_broker::{DelayLevels, DeleteHours};
 use rocketpy_model::NameError;
 use rocketpy_model::printable::is_control;
 
+use super::auth::MASK;
+
 /// What is wrong with a value, as the second half of a sentence: "`key` must be ...".
 pub(super) type Wanted = String;
 
@@ -51,11 +53,13 @@ pub struct Shape {
     pub bounds: Option<(i64, i64)>,
     /// All values, when they are few.
     pub choices: Vec<&'static str>,
+    /// Whether values are never shown.
+    pub is_secret: bool,
 }
 
 impl Shape {
     pub(super) fn of(kind: &'static str) -> Self {
-        Self { kind, unit: None, bounds: None, choices: Vec::new() }
+        Self { kind, unit: None, bounds: None, choices: Vec::new(), is_secret: false }
     }
 }
 
@@ -290,7 +294,7 @@ pub(super) struct Secret;
 
 impl Kind for Secret {
     fn shape(&self) -> Shape {
-        Shape::of("text")
+        Shape { is_secret: true, ..Shape::of("text") }
     }
 }
 
@@ -300,7 +304,7 @@ impl Holds<String> for Secret {
     }
 
     fn value(&self, _held: &String) -> Value {
-        Value::Text("***".to_owned())
+        Value::Text(MASK.to_owned())
     }
 }
 

@@ -187,7 +187,7 @@ fn proper(key: &'static Key) -> &'static Key {
 
 pub(super) fn is_allowed(key: &Key) -> bool {
     // A user with the right to change the configuration must not gain others by it, or let others in.
-    let is_of_security = matches!(key.section, Section::Tls);
+    let is_of_security = matches!(key.section, Section::Tls | Section::Auth);
     !is_of_security && !NEVER_LIVE.contains(&key.name)
 }
 

@@ -4,6 +4,7 @@
 //! docs/configuration.md and `rocketpy config` are made from it.
 
 mod apache;
+mod auth;
 pub(crate) mod describe;
 mod error;
 mod exporter;
@@ -24,6 +25,7 @@ use std::sync::LazyLock;
 
 use apache::OLD_SPELLINGS;
 pub use apache::{FIXED, Fixed, STORE_PATHS, StorePath};
+pub use auth::{AuthConfig, FirstUsers, NamedSecret};
 pub use error::ConfigError;
 pub use exporter::{ExporterConfig, ExporterType};
 pub use key::{Apache, Key, Section};
@@ -54,14 +56,19 @@ pub(crate) const NAME_SERVERS: &str = "NAMESRV_ADDR";
 pub(crate) const LOG_FILE_BYTES: &str = "mappedFileSizeCommitLog";
 /// Apache's default of [`LOG_FILE_BYTES`].
 pub(crate) const APACHE_LOG_FILE_BYTES: u64 = 1 << 30;
-/// Variables of ours that are not configuration keys: the log filter, switches of tests and benches, and TLS of commands that are clients.
-const OTHER_VARIABLES: [&str; 6] = [
+/// Variables of ours that are not configuration keys: the log filter, switches of tests and benches, TLS and credentials of commands that are
+/// clients.
+const OTHER_VARIABLES: [&str; 10] = [
     "ROCKETPY_LOG",
     "ROCKETPY_TEST_",
     "ROCKETPY_BENCH_",
     "ROCKETPY_TLS_CA",
     "ROCKETPY_TLS_CERT",
     "ROCKETPY_TLS_KEY",
+    "ROCKETPY_CREDENTIALS",
+    "ROCKETPY_ACCESS_KEY",
+    "ROCKETPY_SECRET_KEY",
+    "ROCKETPY_SECURITY_TOKEN",
 ];
 /// Switch of TLS for commands that are clients.
 const TLS_OF_COMMANDS: &str = "ROCKETPY_TLS";
@@ -99,6 +106,12 @@ pub struct ServerConfig {
     pub exporter: ExporterConfig,
     /// Certificates and keys of TLS; the start reads them.
     pub tls: TlsConfig,
+    /// Users and policies; the start opens them.
+    pub auth: AuthConfig,
+    /// Whether the start makes certificates and users where they are missing (`secure`).
+    pub is_secure: bool,
+    /// Whether the start refuses to be open to other machines without TLS and users (`requireSecure`).
+    pub requires_secure: bool,
     /// The broker; the start fills in `listen`, `describe` and, standalone, `name_servers`.
     pub broker: BrokerConfig,
     /// The name server; the start fills in `listen`.
@@ -120,6 +133,9 @@ impl Default for ServerConfig {
             ready_file: None,
             exporter: ExporterConfig::default(),
             tls: TlsConfig::default(),
+            auth: AuthConfig::default(),
+            is_secure: false,
+            requires_secure: false,
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
             origins: BTreeMap::new(),
@@ -199,9 +215,10 @@ impl ServerConfig {
             origin: origin.clone(),
         })? {
             Known::Used(known) => {
+                let shown = || if known.shape().is_secret { auth::MASK.into() } else { beginning(value) };
                 (known.set)(self, value.trim()).map_err(|wanted| ConfigError::Value {
                     key: known.name,
-                    value: beginning(value).into_owned(),
+                    value: shown().into_owned(),
                     wanted,
                     origin: origin.clone(),
                 })?;
@@ -239,6 +256,32 @@ impl ServerConfig {
             origin: origin.clone(),
         })
     }
+}
+
+/// Checks that a command line may set a key: other users of the machine read it.
+///
+/// # Errors
+/// The value of the key is a secret.
+pub fn check_on_command_line(key: &str) -> Result<(), ConfigError> {
+    match find(key) {
+        // Headers of the exporter were there before.
+        Ok(Known::Used(known)) if known.shape().is_secret && known.section != Section::Metrics => {
+            Err(ConfigError::SecretOnCommandLine { key: known.name })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of the environment variable of a key.
+fn variable(key: &str) -> String {
+    let mut name = PREFIX.to_owned();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_uppercase());
+    }
+    name
 }
 
 /// The proper name of a key, found as [`ServerConfig::set`] finds it.

@@ -58,6 +58,19 @@ fn layers_win_in_order_and_spellings_are_one_key() {
 }
 
 #[test]
+fn secret_that_cannot_be_used_is_not_in_the_error() {
+    for key in ["initAuthenticationUser", "innerClientAuthenticationCredentials", "metricsGrpcExporterHeader"]
+    {
+        let error = ServerConfig::default().set(key, "hush\u{1}").unwrap_err();
+        let text = format!("{error} {error:?} {:?}", error.hint());
+        assert!(text.contains(key) && !text.contains("hush"), "{text}");
+    }
+    let refused = check_on_command_line("init_authentication_user").unwrap_err();
+    assert!(refused.hint().unwrap().contains("ROCKETPY_INIT_AUTHENTICATION_USER"), "{refused}");
+    check_on_command_line("brokerName").unwrap();
+}
+
+#[test]
 fn one_key_bounds_the_connections_of_every_port() {
     let mut config = ServerConfig::default();
     let of = |config: &ServerConfig| (config.broker.max_connections, config.name_server.max_connections);
@@ -100,6 +113,8 @@ fn plausible<'a>(key: &str, kind: &str, default: &'a str) -> &'a str {
         ("", Some("host:port" | "host:port;..."), _) => "10.0.0.1:9876",
         ("", Some("name:value,..."), _) => "region:north",
         ("", Some("http://host:port"), _) => "http://otel:4317",
+        ("", Some("code,..."), _) => "105",
+        ("", Some("JSON"), _) => r#"{"username":"a","password":"b","accessKey":"a","secretKey":"b"}"#,
         ("", None, "boolean") => "false",
         ("", ..) => "x",
         (default, ..) => default,
@@ -186,8 +201,7 @@ fn each_of_several_errors_is_one_line_with_its_hint_below() {
 #[test]
 fn keys_that_require_a_missing_feature_name_it() {
     for (key, value, feature) in [
-        ("authenticationEnabled", "true", "access control"),
-        ("authorizationEnabled", "True", "access control"),
+        ("aclEnable", "True", "authenticationEnabled"),
         ("metricsInDelta", "true", "delta temporality of metrics"),
         ("supportActingMaster", "true", "acting masters"),
         ("filterServerNums", "1", "filter servers"),
@@ -298,7 +312,7 @@ fn an_unknown_key_names_the_nearest() {
 fn what_is_not_there_yet_is_refused_and_what_means_nothing_is_listed() {
     let mut config = ServerConfig::default();
     let error = config.set("aclEnable", "true").unwrap_err();
-    assert!(error.to_string().contains("access control"), "{error}");
+    assert!(error.to_string().contains("migrateAuthFromV1Enabled"), "{error}");
     config.set("aclEnable", "false").unwrap();
     config.set("enableControllerMode", "false").unwrap();
     assert!(config.set("enableControllerMode", "true").is_err());
@@ -441,7 +455,7 @@ fn every_key_is_described_in_sentences() {
         let starts_well = text.starts_with(|c: char| c.is_uppercase());
         assert!(starts_well && text.ends_with('.') && !text.contains("  "), "{}: {text}", key.name);
         // Sections of their own have keys of both.
-        let has_both = matches!(key.section, Section::Tls);
+        let has_both = matches!(key.section, Section::Tls | Section::Auth);
         let is_ours = key.apache == Apache::Unknown && key.name != "nameServerPort";
         assert!(has_both || is_ours == (key.section == Section::Ours), "{}", key.name);
         if let Some(of) = key.alias_of {

@@ -1,47 +1,27 @@
-//! Log file of a process: it is rotated by its size, and opened again when another program has moved it away.
-//!
-//! Written here because `tracing-appender` rotates by time only, and crates that rotate by size bring time zones and compression for it.
+//! Log file of a process.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk};
+use rocketpy_env::{EnvError, RotatedFile, RotatedFileConfig};
 
 /// Log file, and when it is rotated.
-#[derive(Debug, Clone)]
-pub struct LogFileConfig {
-    pub path: PathBuf,
-    /// Maximum size of the file. Before a line that exceeds it, the file is renamed to `PATH.1`, and `PATH.1` to `PATH.2`.
-    pub max_bytes: u64,
-    /// Maximum number of renamed files.
-    pub kept_files: u32,
-}
+pub type LogFileConfig = RotatedFileConfig;
 
 /// Writes lines to the log file. Clones write to the same one.
 #[derive(Debug, Clone)]
-pub(super) struct LogFile(Arc<Mutex<State>>);
-
-#[derive(Debug)]
-struct State {
-    config: LogFileConfig,
-    file: <RealDisk as Disk>::File,
-}
+pub(super) struct LogFile(Arc<Mutex<RotatedFile>>);
 
 impl LogFile {
     /// Opens the file and appends to it; made if missing.
     pub(super) fn open(config: LogFileConfig) -> Result<Self, EnvError> {
-        let file = open(&config.path)?;
-        Ok(Self(Arc::new(Mutex::new(State { config, file }))))
+        Ok(Self(Arc::new(Mutex::new(RotatedFile::open(config)?))))
     }
 
     /// Opens the path again. If that fails, the lines still go to the file that is open.
     pub(super) fn reopen(&self) -> Result<(), EnvError> {
-        let mut state = self.0.lock();
-        state.file = open(&state.config.path)?;
-        Ok(())
+        self.0.lock().reopen()
     }
 }
 
@@ -59,47 +39,20 @@ impl Write for LogFile {
     }
 }
 
-impl State {
-    fn append(&mut self, line: &[u8]) -> Result<(), EnvError> {
-        let len = self.file.len()?; // another program may have cut it
-        if len == 0 || len + line.len() as u64 <= self.config.max_bytes {
-            return self.file.write_all_at(len, line);
-        }
-        match self.rotate() {
-            Ok(()) => self.file.write_all_at(0, line),
-            // A file that is too long is better than a lost line.
-            Err(_) => self.file.write_all_at(len, line),
-        }
-    }
-
-    /// Renames the file and those before it, and begins another one.
-    fn rotate(&mut self) -> Result<(), EnvError> {
-        let LogFileConfig { path, kept_files, .. } = &self.config;
-        for number in (1..*kept_files).rev() {
-            match RealDisk.rename(&numbered(path, number), &numbered(path, number + 1)) {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {}
-            }
-        }
-        RealDisk.rename(path, &numbered(path, 1))?;
-        self.file = open(path)?;
-        Ok(())
-    }
-}
-
-fn open(path: &Path) -> Result<<RealDisk as Disk>::File, EnvError> {
-    RealDisk.open_file(path, OpenMode::CreateOrWrite)
-}
-
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(format!(".{number}"));
-    name.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
+
     use super::*;
+
+    fn numbered(path: &Path, number: u32) -> PathBuf {
+        let mut name = OsString::from(path);
+        name.push(format!(".{number}"));
+        name.into()
+    }
 
     fn text(path: &Path) -> String {
         String::from_utf8(RealDisk.read(path, 1 << 20).unwrap_or_default()).unwrap()
@@ -109,7 +62,7 @@ mod tests {
     fn full_files_are_renamed_and_the_oldest_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("server.log");
-        let config = LogFileConfig { path: path.clone(), max_bytes: 6, kept_files: 2 };
+        let config = LogFileConfig { path: path.clone(), max_bytes: 6, kept_files: 2, is_private: false };
         for number in 0..8 {
             // Each one is another process: what is there is continued.
             let mut log = LogFile::open(config.clone()).unwrap();
@@ -131,7 +84,7 @@ mod tests {
     fn a_file_that_was_moved_away_gets_lines_until_the_path_is_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("server.log"), folder.path().join("yesterday"));
-        let config = LogFileConfig { path: path.clone(), max_bytes: 1000, kept_files: 2 };
+        let config = LogFileConfig { path: path.clone(), max_bytes: 1000, kept_files: 2, is_private: false };
         let mut log = LogFile::open(config).unwrap();
         log.write_all(b"1\n").unwrap();
         RealDisk.rename(&path, &moved).unwrap();
@@ -150,13 +103,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("server.log");
         RealDisk.create_dir_all(&numbered(&path, 1)).unwrap(); // a file cannot take the name of a folder
-        let config = LogFileConfig { path: path.clone(), max_bytes: 3, kept_files: 1 };
+        let config = LogFileConfig { path: path.clone(), max_bytes: 3, kept_files: 1, is_private: false };
         let mut log = LogFile::open(config).unwrap();
         for line in ["1\n", "2\n", "3\n"] {
             log.write_all(line.as_bytes()).unwrap();
         }
         assert_eq!(text(&path), "1\n2\n3\n");
-        let full = LogFileConfig { path: "/dev/full".into(), max_bytes: 1000, kept_files: 1 };
+        let full =
+            LogFileConfig { path: "/dev/full".into(), max_bytes: 1000, kept_files: 1, is_private: false };
         LogFile::open(full).unwrap().write_all(b"goes to standard error\n").unwrap();
     }
 }

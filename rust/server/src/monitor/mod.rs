@@ -158,7 +158,7 @@ fn listen(config: &ExporterConfig) -> Result<std::net::TcpListener, ServerError>
     let listener = std::net::TcpListener::bind(wanted).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    if address::danger(address).is_some() {
+    if address::is_beyond_loopback(address) {
         warn!(%address, "metrics have no login: every host that reaches this address reads the names of all topics and groups");
     }
     info!(%address, "metrics and health served over HTTP");

@@ -133,7 +133,7 @@ fn a_wrong_command_line_ends_with_an_error_and_a_hint() {
     let store = store.to_str().unwrap();
     for (arguments, code, named) in [
         (vec!["server", store, "--set", "flushDiskTyp=SYNC_FLUSH"], 1, "flushDiskType"),
-        (vec!["server", store, "--set", "aclEnable=true"], 1, "access control"),
+        (vec!["server", store, "--set", "aclEnable=true"], 1, "migrateAuthFromV1Enabled"),
         (vec!["server", store, "--set", "nonsense"], 2, "KEY=VALUE"),
         (vec!["server", store, "--config", "/no/such/file"], 1, "/no/such/file"),
         (vec!["server", store, "--host", "no.such.host.invalid"], 1, "no.such.host.invalid"),

@@ -15,7 +15,10 @@ fn served_table(party: Party, handled: &Handled) -> Vec<String> {
         "| code | request | asked by | changes something | answer |".to_owned(),
         "|---|---|---|---|---|".to_owned(),
     ];
-    rows.extend(asked_of(party).map(|row| {
+    // A name server serves some requests that are asked of brokers too.
+    let is_listed =
+        |row: &&Request| row.asked_of == party || handled.iter().any(|(code, _)| *code == row.code);
+    rows.extend(request::ALL.iter().filter(is_listed).map(|row| {
         let (_, handling) = handled.iter().find(|(code, _)| *code == row.code).expect("a route");
         let (code, name, by, answer) = (row.code, row.name, row.asked_by.name(), answer(*handling));
         format!("| {code} | {name} | {by} | {} | {answer} |", effect(*row))
@@ -34,10 +37,6 @@ fn other_table() -> Vec<String> {
         format!("| {code} | {name} | {by} | {of} | {} |", effect(*row))
     }));
     rows
-}
-
-fn asked_of(party: Party) -> impl Iterator<Item = &'static Request> {
-    request::ALL.iter().filter(move |row| row.asked_of == party)
 }
 
 fn effect(row: Request) -> &'static str {

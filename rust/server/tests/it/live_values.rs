@@ -315,7 +315,14 @@ fn every_key_of_apache_is_listed_and_no_secret_is() {
     let apache: Vec<&str> = of_550.map(|line| line.split('\t').next().unwrap()).collect();
     let (ours, its) = (names(&of_broker), names(&of_name_server));
     // Keys that have no value are left out, as Apache leaves them out.
-    let empty = ["haListenPort", "haMasterAddress", "metricsGrpcExporterTarget"];
+    let empty = [
+        "authConfigPath",
+        "haListenPort",
+        "haMasterAddress",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "metricsGrpcExporterTarget",
+    ];
     let missing: Vec<&&str> = apache
         .iter()
         .filter(|key| !ours.contains(**key) && !its.contains(**key) && !empty.contains(key))

@@ -1,5 +1,9 @@
 //! Name server and broker as a user starts them: in this process by the blocking interface, and as the binary.
 
+mod auth;
+mod auth_clients;
+mod auth_pair;
+mod auth_users;
 mod bad_starts;
 mod binary;
 mod compatibility;
@@ -19,5 +23,6 @@ mod pair;
 mod peers;
 mod registration;
 mod role_change;
+mod secure;
 mod standalone;
 mod support;

@@ -8,6 +8,7 @@ use rocketpy_protocol::body::{HaRuntimeInfo, KvTable};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, Header};
 use rocketpy_protocol::{Command, json};
+use rocketpy_server::config::AuthConfig;
 use rocketpy_server::{Process, Role, ServerConfig};
 use tempfile::TempDir;
 
@@ -22,6 +23,8 @@ pub(crate) struct Pair {
     pub(crate) slave: Option<Process>,
     /// What both know.
     pub(crate) token_file: Option<PathBuf>,
+    /// Users of all three.
+    pub(crate) auth: AuthConfig,
 }
 
 impl Pair {
@@ -32,10 +35,18 @@ impl Pair {
 
     /// The same with a token.
     pub(crate) fn start_with_token(token: Option<&str>) -> Self {
+        Self::start_with(token, AuthConfig::default())
+    }
+
+    /// The same with users, and calls of the first one.
+    pub(crate) fn start_with(token: Option<&str>, auth: AuthConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let names = Process::start(Role::NameServer, config(&folder.path().join("names"))).unwrap();
-        let mut pair =
-            Self { caller: Caller::new(), names, master: None, slave: None, token_file: None, folder };
+        let mut of_names = config(&folder.path().join("names"));
+        let users_file = Some(folder.path().join("names/users.json"));
+        of_names.auth = AuthConfig { users_file, ..auth.clone() };
+        let names = Process::start(Role::NameServer, of_names).unwrap();
+        let caller = auth.first_user.as_ref().map_or_else(Caller::new, Caller::of_user);
+        let mut pair = Self { caller, names, master: None, slave: None, token_file: None, auth, folder };
         if let Some(token) = token {
             pair.set_token(token);
         }
@@ -65,6 +76,7 @@ impl Pair {
         config.broker.name_servers = self.names.addresses().name_server.clone().into_iter().collect();
         config.broker.broker_name = "pair".to_owned();
         config.broker.replication.token_file = self.token_file.clone();
+        config.auth = self.auth.clone();
         config
     }
 

@@ -1,8 +1,11 @@
 //! A client that blocks, and configurations on temporary folders.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rocketpy_protocol::body::TopicRouteData;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -13,8 +16,11 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::record::records;
 use rocketpy_protocol::{Command, json};
-use rocketpy_remoting::{CallError, Client, ClientConfig};
+use rocketpy_remoting::{
+    CallError, Client, ClientConfig, Connection, Credentials, Handler, Reply, Response, Signer,
+};
 use rocketpy_server::ServerConfig;
+use rocketpy_server::config::NamedSecret;
 
 /// Longest time of one call or stop, on a disk that may stall.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,6 +37,16 @@ pub(crate) fn config(store: &Path) -> ServerConfig {
     config
 }
 
+/// Hands on each request of a server.
+struct Pushes(Mutex<Sender<Command>>);
+
+impl Handler for Pushes {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        let _ = self.0.lock().send(request);
+        reply.send(Response::success());
+    }
+}
+
 /// Calls commands and waits for their answers.
 pub(crate) struct Caller {
     runtime: tokio::runtime::Runtime,
@@ -39,9 +55,26 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new() -> Self {
+        Self::with(ClientConfig::default())
+    }
+
+    /// Signs every call.
+    pub(crate) fn of_user(user: &NamedSecret) -> Self {
+        let signer = Signer::new(Credentials::new(&user.name, &user.secret));
+        Self::with(ClientConfig { hook: Some(Arc::new(signer)), ..ClientConfig::default() })
+    }
+
+    fn with(config: ClientConfig) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        Self { runtime, client: Client::new(ClientConfig::default()) }
+        Self { runtime, client: Client::new(config) }
+    }
+
+    /// Requests of servers to this client, each answered with success.
+    pub(crate) fn pushes(&self) -> Receiver<Command> {
+        let (sender, receiver) = channel();
+        self.client.set_request_handler(Arc::new(Pushes(Mutex::new(sender))));
+        receiver
     }
 
     pub(crate) fn try_call(&self, address: &str, command: Command) -> Result<Command, CallError> {

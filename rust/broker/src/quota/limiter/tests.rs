@@ -26,6 +26,7 @@ fn send(topic: &str, address: &str, messages: u64, bytes: u64) -> Want {
         topic: Some(topic.into()),
         group: Some("producers".into()),
         address: address.parse().unwrap(),
+        user: None,
         messages,
         bytes,
     }
