@@ -84,7 +84,7 @@ def test_a_key_is_explained_in_any_spelling(command):
 
 
 def test_keys_that_are_not_used_are_explained_too(command):
-    assert "access control" in command("config", "explain", "aclEnable").stdout
+    assert "migrateAuthFromV1Enabled" in command("config", "explain", "aclEnable").stdout
     assert "does not exist here" in command("config", "explain", "sendMessageThreadPoolNums").stdout
     assert "index in the folder of storePathRootDir" in command("config", "explain", "storePathIndex").stdout
     facts = json.loads(command("config", "explain", "mapedFileSizeCommitLog", "--json").stdout)
@@ -105,12 +105,12 @@ def test_a_file_of_a_guide_is_read(command, tmp_path: Path):
 
 def test_each_error_of_a_file_has_a_line_and_a_hint(command, tmp_path: Path):
     file = tmp_path / "broker.conf"
-    file.write_text("authenticationEnabled=true\nmetricsInDelta=true\nlistenPrt=1\nabortFile=/elsewhere/abort\n")
+    file.write_text("aclEnable=true\nmetricsInDelta=true\nlistenPrt=1\nabortFile=/elsewhere/abort\n")
     error = command("config", "show", "--config", str(file), code=2).stderr
     lines = error.splitlines()
     assert lines[0] == "error: 4 settings are invalid:"
     assert [line.startswith("    hint: ") for line in lines[1:9]] == [False, True] * 4
-    assert lines[2] == "    hint: write authenticationEnabled=false, or remove the key"
+    assert lines[2] == "    hint: write aclEnable=false, or remove the key"
     assert "duplicationEnable" not in error
     assert "storePathRootDir=/elsewhere" in error
 

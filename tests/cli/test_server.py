@@ -189,7 +189,8 @@ def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damag
 
 def test_a_key_that_asks_for_what_is_not_there_is_refused_by_name(command, tmp_path: Path):
     error = failed(command, "server", str(tmp_path / "store"), "--set", "aclEnable=true", code=2)
-    assert "access control" in error
+    assert "ACL 1.0" in error
+    assert "authenticationEnabled" in error
 
 
 def test_a_broker_that_knows_no_name_server_says_how_to_name_one(command, tmp_path: Path):
