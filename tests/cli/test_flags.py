@@ -24,7 +24,8 @@ def test_help_shows_every_flag_of_the_table(command, name: str):
 def test_a_flag_that_was_not_given_is_left_to_the_configuration():
     options = serve.parse(["server", "data"])
     assert options == {
-        "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "secure": None, "config": None, "set": [],
+        "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "secure": None, "config": None,
+        "set": [],
         "ready_file": None, "log_file": None, "log_file_bytes": None, "log_files": None, "log_format": None,
     }  # fmt: skip
 
