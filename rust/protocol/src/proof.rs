@@ -1,4 +1,4 @@
-//! The proof of a request: what Apache's [signature](crate::signature) leaves out. It covers the request code, the time and a number,
+//! The proof of a request: what Apache's [`crate::signature`] leaves out. It covers the request code, the time and a number,
 //! and keeps fields and body apart, so that a captured request is worth nothing. RocketPy's own.
 //!
 //! The field [`PROOF`] is `RpProof1;TIME_MS;STREAM;COUNTER;MAC`. The MAC is HMAC-SHA256 of code, time, stream, counter, then name and value of

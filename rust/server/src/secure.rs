@@ -77,9 +77,7 @@ impl SecureError {
     /// The way out, for a person.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotAlone => {
-                Some("set tlsServerMode, authenticationEnabled and authorizationEnabled")
-            }
+            Self::NotAlone => Some("set tlsServerMode, authenticationEnabled and authorizationEnabled"),
             Self::Damaged { .. } => {
                 Some("restore the file from a backup with mode 0600, or remove the folder to make new ones")
             }
