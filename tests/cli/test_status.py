@@ -260,8 +260,11 @@ EMPTY = {
     "dlq show": ("quiet", "quiet has no dead letters"),
     "group clone": ("quiet other", "quiet has no offsets"),
 }
-NEVER_EMPTY = {"cluster list", "config list", "group show", "ha status", "status", "topic describe"}
-"""Commands that end with an error without brokers, or without the topic or group."""
+NEVER_EMPTY = {
+    "acl list", "acl show", "cluster list", "config list", "group show", "ha status", "status", "topic describe",
+    "user list", "user show",
+}  # fmt: skip
+"""Commands that end with an error without brokers, with users off, or without the topic, group or user."""
 
 
 @pytest.mark.parametrize("line", EMPTY)
