@@ -216,7 +216,7 @@ def test_a_password_comes_from_a_file_standard_input_or_a_terminal(
 
 
 def on_a_terminal(arguments: list[str], answers: list[str]) -> str:
-    """Runs a command on a terminal that answers each question for a password; returns what it showed."""
+    """Runs a command on a terminal that answers each question for a password. Returns its output."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(arguments, stdin=follower, stdout=follower, stderr=follower, start_new_session=True)
     os.close(follower)

@@ -145,7 +145,7 @@ impl Accounts {
     /// Changes what the body states: password, second password, end of a rotation, type, status.
     ///
     /// # Errors
-    /// A value is invalid; there is no such user; the caller may not change a super user; the file is not written.
+    /// Invalid value; unknown user; super user, and the caller is none; the file cannot be written.
     pub fn update_user(&self, name: &str, info: &UserInfo, by: Caller) -> Result<(), AccountsError> {
         user::check_name(name)?;
         self.change(|users| {

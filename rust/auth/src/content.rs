@@ -1,4 +1,4 @@
-//! What is kept of users and policies: in memory, in the file, in a snapshot.
+//! Users and policies in memory, in the file and in a snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

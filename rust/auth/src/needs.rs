@@ -86,7 +86,7 @@ pub enum NeedsError {
 /// The resources and actions that a request needs.
 ///
 /// # Errors
-/// The code is unknown, or the request does not say what it is about.
+/// Unknown code; missing or invalid field or body.
 pub fn needs(request: &Command) -> Result<Needs<'_>, NeedsError> {
     let entry = route_of(request.code).ok_or(NeedsError::NoEntry { code: request.code })?;
     (entry.0)(request)

@@ -85,8 +85,8 @@ struct Marks {
 #[doc(alias = "Channel")]
 pub struct Connection {
     id: u64,
-    /// The peer, and this side.
-    ends: (SocketAddr, SocketAddr),
+    peer: SocketAddr,
+    local: SocketAddr,
     /// The peer's address as the caller gave it, for error messages.
     name: Arc<str>,
     limits: Limits,
@@ -109,7 +109,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("id", &self.id)
-            .field("peer", &self.ends.0)
+            .field("peer", &self.peer)
             .field("phase", &self.phase())
             .finish_non_exhaustive()
     }
@@ -117,7 +117,7 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) fn new(
-        ends: (SocketAddr, SocketAddr),
+        (peer, local): (SocketAddr, SocketAddr),
         name: Arc<str>,
         serialize: SerializeType,
         limits: Limits,
@@ -127,7 +127,8 @@ impl Connection {
         let account = Arc::new(Account::new(limits.memory.clone(), Some(id)));
         Self {
             id,
-            ends,
+            peer,
+            local,
             name,
             hook,
             outbox: Outbox::new(limits.max_frame_bytes, &account),
@@ -155,16 +156,16 @@ impl Connection {
     }
 
     pub fn peer(&self) -> SocketAddr {
-        self.ends.0
+        self.peer
     }
 
     pub fn local(&self) -> SocketAddr {
-        self.ends.1
+        self.local
     }
 
-    /// Whether nobody on the way reads the bytes: the connection runs over TLS, or its peer is on this machine.
+    /// Whether the connection runs over TLS, or from this machine.
     pub fn is_private(&self) -> bool {
-        self.marks.is_encrypted.load(Ordering::Relaxed) || self.ends.0.ip().to_canonical().is_loopback()
+        self.marks.is_encrypted.load(Ordering::Relaxed) || self.peer.ip().to_canonical().is_loopback()
     }
 
     pub(crate) fn note_encrypted(&self) {
@@ -360,7 +361,7 @@ impl Connection {
             }
             Err(PushError::Encode { reason }) => format!("the answer cannot be encoded: {reason}"),
         };
-        warn!(peer = %self.ends.0, code = request_code, reason, "response replaced by an error");
+        warn!(peer = %self.peer, code = request_code, reason, "response replaced by an error");
         let mut replacement = Response::status(code::response::SYSTEM_ERROR, reason).command;
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
@@ -494,7 +495,7 @@ impl Connection {
 
 impl Holder for Connection {
     fn peer(&self) -> SocketAddr {
-        self.ends.0
+        self.peer
     }
 
     fn abort(&self) {

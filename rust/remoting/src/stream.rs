@@ -17,7 +17,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether nobody on the way reads the bytes.
+    /// Whether the stream is encrypted.
     fn is_encrypted(&self) -> bool {
         false
     }

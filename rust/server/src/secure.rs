@@ -103,7 +103,7 @@ struct Issued {
     expires_at_ms: i64,
 }
 
-/// Makes what is missing in the folder, and sets every key that the configuration leaves at its default.
+/// Creates missing files of the folder, and sets the keys that the configuration leaves at their defaults.
 ///
 /// # Durability
 /// On return the files survive a power loss.

@@ -169,7 +169,7 @@ pub(super) fn topic_and_group<'a>(
     Ok(needs)
 }
 
-/// A message by its place in the log. Clients before 5.0 do not name its topic. Whoever serves it checks the topic that the record has.
+/// A message by its place in the log. Clients before 5.0 do not name its topic. The broker checks the record's topic.
 pub(super) fn view(request: &Command) -> Found<'_> {
     match stated(request, "topic") {
         Some(topic) => one(target_of_messages(topic), READ),
@@ -177,7 +177,7 @@ pub(super) fn view(request: &Command) -> Found<'_> {
     }
 }
 
-/// The group gets a copy of the message. Whoever serves it checks the topic that the record has.
+/// The group gets a copy of the message. The broker checks the record's topic.
 pub(super) fn send_back(request: &Command) -> Found<'_> {
     let mut needs = one(group(request, "group")?, SUB)?;
     if let Some(topic) = stated(request, "originTopic") {
@@ -186,7 +186,7 @@ pub(super) fn send_back(request: &Command) -> Found<'_> {
     Ok(needs)
 }
 
-/// Clients before 5.0, Go and C++ do not name the topic. Whoever serves it checks the topic that the half message has.
+/// Clients before 5.0, Go and C++ do not name the topic. The broker checks the half message's topic.
 pub(super) fn end_transaction(request: &Command) -> Found<'_> {
     match stated(request, "topic") {
         Some(topic) => one(target_of_topic(topic), PUB),

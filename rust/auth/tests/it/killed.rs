@@ -25,7 +25,7 @@ fn change(accounts: &Accounts, number: u64) {
     accounts.set_policies("User:alice", &AclInfo { policies, subject: None }).unwrap();
 }
 
-/// Runs in the child: changes users until it is killed, and says what was answered.
+/// Runs in the child: changes users until it is killed, and prints the answers.
 #[test]
 fn child_changes_users() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };

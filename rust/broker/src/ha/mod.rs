@@ -54,7 +54,7 @@ use crate::ground::Ground;
 use crate::role::OwnLog;
 use crate::{BrokerConfig, BrokerError, RoleOrder};
 
-/// What is proved by the secret: who greets, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
+/// Uses of the secret: a greeting, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
 /// for another.
 const MASTER: &[u8] = b"master";
 const SLAVE: &[u8] = b"slave";

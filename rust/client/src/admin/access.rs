@@ -70,7 +70,7 @@ impl Admin {
     /// Adds entries to the policies of a user, or replaces those of the same type and resource.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] where there is no such user, or an entry is invalid; those of [`Self::users`].
+    /// [`ClientError::Refused`] for an unknown user or an invalid entry; the errors of [`Self::users`].
     #[doc(alias = "updateAcl")]
     pub async fn put_policies(&self, server: &str, user: &str, acl: AclInfo) -> Result<(), ClientError> {
         let subject = format!("{USER}{user}");

@@ -177,7 +177,7 @@ impl Tls {
     }
 }
 
-/// Decrypts a part of what was received; at least a byte of it.
+/// Decrypts at least one received byte.
 fn decrypt(session: &mut Connection, received: &mut BytesMut) -> io::Result<()> {
     session.read_tls(&mut received.reader())?;
     let processed = session.process_new_packets();

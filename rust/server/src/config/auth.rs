@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
 use super::kind::{Holds, Kind, Shape, Value, Wanted};
 
 /// Shown in place of a secret.
@@ -61,67 +59,34 @@ impl fmt::Debug for NamedSecret {
     }
 }
 
-/// `{"username":"NAME","password":"SECRET"}`.
-pub(super) struct FirstUser;
-
-/// `{"accessKey":"NAME","secretKey":"SECRET"}`.
-pub(super) struct PeerUser;
-
-#[derive(Deserialize)]
-struct FirstUserText {
-    username: String,
-    password: String,
+/// A user as a JSON object with these two members.
+pub(super) struct UserOf {
+    name: &'static str,
+    secret: &'static str,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PeerUserText {
-    access_key: String,
-    secret_key: String,
-}
+pub(super) const FIRST_USER: UserOf = UserOf { name: "username", secret: "password" };
+pub(super) const PEER_USER: UserOf = UserOf { name: "accessKey", secret: "secretKey" };
 
-fn secret_shape() -> Shape {
-    Shape { is_secret: true, ..Shape::of("JSON") }
-}
-
-fn checked(name: String, secret: String, wanted: &str) -> Result<NamedSecret, Wanted> {
-    let is_given = |text: &str| !text.trim().is_empty();
-    match is_given(&name) && is_given(&secret) {
-        true => Ok(NamedSecret { name, secret }),
-        false => Err(wanted.to_owned()),
-    }
-}
-
-impl Kind for FirstUser {
+impl Kind for UserOf {
     fn shape(&self) -> Shape {
-        secret_shape()
+        Shape { is_secret: true, ..Shape::of("JSON") }
     }
 }
 
-impl Holds<NamedSecret> for FirstUser {
+impl Holds<NamedSecret> for UserOf {
     fn parse(&self, text: &str) -> Result<NamedSecret, Wanted> {
-        let wanted = r#"{"username":"NAME","password":"SECRET"}"#;
-        // The cause would repeat the secret.
-        let read: FirstUserText = serde_json::from_str(text).map_err(|_| wanted.to_owned())?;
-        checked(read.username, read.password, wanted)
-    }
-
-    fn value(&self, _held: &NamedSecret) -> Value {
-        Value::Text(MASK.to_owned())
-    }
-}
-
-impl Kind for PeerUser {
-    fn shape(&self) -> Shape {
-        secret_shape()
-    }
-}
-
-impl Holds<NamedSecret> for PeerUser {
-    fn parse(&self, text: &str) -> Result<NamedSecret, Wanted> {
-        let wanted = r#"{"accessKey":"NAME","secretKey":"SECRET"}"#;
-        let read: PeerUserText = serde_json::from_str(text).map_err(|_| wanted.to_owned())?;
-        checked(read.access_key, read.secret_key, wanted)
+        let Self { name, secret } = self;
+        // The cause of an error would repeat the secret.
+        let read: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(text).ok();
+        let member = |key: &str| {
+            let text = read.as_ref()?.get(key)?.as_str()?;
+            (!text.trim().is_empty()).then(|| text.to_owned())
+        };
+        member(name)
+            .zip(member(secret))
+            .map(|(name, secret)| NamedSecret { name, secret })
+            .ok_or_else(|| format!(r#"{{"{name}":"NAME","{secret}":"SECRET"}}"#))
     }
 
     fn value(&self, _held: &NamedSecret) -> Value {
@@ -156,14 +121,14 @@ mod tests {
 
     #[test]
     fn users_of_the_configuration_are_read_and_never_shown() {
-        let user = FirstUser.parse(r#"{"username":"admin","password":"12345678"}"#).unwrap();
+        let user = FIRST_USER.parse(r#"{"username":"admin","password":"12345678"}"#).unwrap();
         assert_eq!((user.name.as_str(), user.secret.as_str()), ("admin", "12345678"));
-        assert_eq!(FirstUser.value(&user).to_string(), MASK);
+        assert_eq!(FIRST_USER.value(&user).to_string(), MASK);
         assert!(!format!("{user:?}").contains("12345678"));
-        let peer = PeerUser.parse(r#"{"accessKey":"inner","secretKey":"s3cret"}"#).unwrap();
+        let peer = PEER_USER.parse(r#"{"accessKey":"inner","secretKey":"s3cret"}"#).unwrap();
         assert_eq!(peer.name, "inner");
         for bad in ["", "admin", r#"{"username":"admin"}"#, r#"{"username":" ","password":"s3cret"}"#] {
-            let wanted = FirstUser.parse(bad).unwrap_err();
+            let wanted = FIRST_USER.parse(bad).unwrap_err();
             assert!(!wanted.contains("s3cret") && wanted.contains("username"), "{wanted}");
         }
         assert_eq!(Codes.parse("105, 11,").unwrap(), [105, 11]);

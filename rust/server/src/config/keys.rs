@@ -7,7 +7,7 @@ use rocketpy_broker::{BrokerRole, ClientVerification, FlushMode, OnFailedFlush, 
 use rocketpy_model::name;
 
 use super::ServerConfig;
-use super::auth::{Codes, FirstUser, PeerUser};
+use super::auth::{Codes, FIRST_USER, PEER_USER};
 use super::exporter::{Collector, Exporter, Headers, Labels};
 use super::key::{Apache, Key, Section};
 use super::kind::{
@@ -362,11 +362,11 @@ pub const KEYS: &[Key] = keys! {
         "authorizationWhitelist" = Codes => [auth.unauthorized];
         /// First administrator, as `{"username":"NAME","password":"SECRET"}`. A start creates the user if it does not exist, and never
         /// updates it. Never shown, and refused on a command line.
-        "initAuthenticationUser" = Maybe(FirstUser) => [auth.first_user];
+        "initAuthenticationUser" = Maybe(FIRST_USER) => [auth.first_user];
         /// User that signs the server's own requests to name servers and other brokers, as `{"accessKey":"NAME","secretKey":"SECRET"}`. A
         /// start creates it as a super user if it does not exist. With users on, slaves prove it to their master. Never shown, and refused on
         /// a command line.
-        "innerClientAuthenticationCredentials" = Maybe(PeerUser) => [auth.peer];
+        "innerClientAuthenticationCredentials" = Maybe(PEER_USER) => [auth.peer];
         /// Whether a start reads users and policies from `plain_acl.yml` and `acl/` next to the configuration file, or in `conf` of
         /// `ROCKETMQ_HOME`. Existing users stay as they are.
         "migrateAuthFromV1Enabled" = Switch => [auth.migrates_v1];
