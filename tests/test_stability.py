@@ -51,7 +51,7 @@ def test_planted_removals_and_changes_fail_until_each_has_a_reason(tool, tree):
     plant(package / "testkit.py", "QUEUES = 4", "QUEUES = 8")
     plant(package / "config.py", "CONCURRENCY = ", "CONCURRENCY = 9")
     plant(package / "errors.py", "class DiskFullError(StoreError)", "class DiskFullError(RocketPyError)")
-    plant(package / "console/exits.py", "CONFLICT = 7", "CONFLICT = 12")
+    plant(package / "commandline/exits.py", "CONFLICT = 7", "CONFLICT = 12")
     plant(tree / "docs/configuration.md", "| `bindAddress` |", "| `listenAddress` |")
     new = listed(tool, tree)
     found = list(tool.problems(old, new, {}))

@@ -9,7 +9,7 @@ import pytest
 from rocketpy import MessageQueue, OffsetError
 from rocketpy.cli import consume
 from rocketpy.cli.message_output import Output, Writer
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 READ, UNREAD = MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0)
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rocketpy.cli import demo as command_module
-from rocketpy.console.exits import SIGNALS
+from rocketpy.commandline.exits import SIGNALS
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.journal import Journal
 from rocketpy.demo.run import MARK, is_locked, program
@@ -130,7 +130,7 @@ def test_the_command_to_try_next_is_what_the_shell_finds(monkeypatch: pytest.Mon
 
 
 def test_a_mismatch_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
-    from rocketpy.console.exits import reported
+    from rocketpy.commandline.exits import reported
     from rocketpy.demo import run
 
     def lose_one(*_: object) -> None:
@@ -217,7 +217,7 @@ ENDLESS_SPARK_JOB = """
 import sys, time
 from pathlib import Path
 from rocketpy.cli.demo import ended_by_signals
-from rocketpy.console.exits import reported
+from rocketpy.commandline.exits import reported
 from rocketpy.demo.delays import spark_session
 
 folder = Path(sys.argv[1])

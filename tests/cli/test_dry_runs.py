@@ -13,7 +13,7 @@ from commands import command, command_lines
 from rocketpy import Admin, Broker, Consumer, Message, Producer, schedule
 from rocketpy.cli import plans
 from rocketpy.cli.app import make_app
-from rocketpy.console.exits import CommandError
+from rocketpy.commandline.exits import CommandError
 from rocketpy.testing import fresh_name
 from rocketpy.testkit import SMALL_FILES
 from waiting import wait_until

@@ -5,7 +5,7 @@ import pytest
 
 from rocketpy import errors
 from rocketpy.cli import main
-from rocketpy.console.exits import HINTS, CommandError, ExitCode, code_of, reported
+from rocketpy.commandline.exits import HINTS, CommandError, ExitCode, code_of, reported
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rocketpy.cli import main, serve
 from rocketpy.cli.cluster import new_folder
 from rocketpy.cli.config import load
 from rocketpy.cli.flags import BROKER_PORT, COMMANDS, NAME_SERVER_PORT
-from rocketpy.console.exits import ExitCode
+from rocketpy.commandline.exits import ExitCode
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -7,7 +7,7 @@ import pytest
 
 from rocketpy import AccessDeniedError, Admin, BrokerInfo
 from rocketpy.cli import ha
-from rocketpy.console.exits import CommandError
+from rocketpy.commandline.exits import CommandError
 from waiting import wait_until
 
 

@@ -18,7 +18,7 @@ from closed_server import ADMIN, USERS_ON
 from rocketpy import _rocketpy
 from rocketpy.cli import main
 from rocketpy.cli.app import make_app
-from rocketpy.console.exits import ExitCode
+from rocketpy.commandline.exits import ExitCode
 from rocketpy.spark import aliases
 from rocketpy.spark import options as spark_options
 

@@ -11,7 +11,7 @@ from rocketpy import Admin, Message, Producer
 from rocketpy.cli.group import NARROW_QUEUES, narrow_topics
 from rocketpy.cli.narrow import by_topic, narrowed
 from rocketpy.cli.topic import narrow_queues
-from rocketpy.console import output
+from rocketpy.commandline import output
 from waiting import wait_until
 
 WIDTH = 80

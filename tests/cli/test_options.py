@@ -4,8 +4,8 @@ import pytest
 
 from rocketpy.cli.options import start_of
 from rocketpy.cli.store import span
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import moment
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import moment
 
 
 def test_a_moment_is_iso_or_how_long_ago():

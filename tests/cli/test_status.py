@@ -23,7 +23,7 @@ from rocketpy.cli import main
 from rocketpy.cli.group import retry_text
 from rocketpy.cli.ha import narrow
 from rocketpy.cli.status import broker_rows, failures, kind_of, screen, waiting
-from rocketpy.console.output import table_of
+from rocketpy.commandline.output import table_of
 from waiting import wait_until
 
 WIDTH = 80

@@ -122,7 +122,7 @@ def test_an_error_without_a_standard_error_keeps_its_exit_code(executable: list[
 def test_an_unbuffered_standard_output_stays_unbuffered(given: list[str], unbuffered: str, order: str):
     program = """
 import os, sys
-from rocketpy.console import streams
+from rocketpy.commandline import streams
 streams.prepare()
 print("a", end="")
 sys.stdout.buffer.write(b"b")
@@ -137,7 +137,7 @@ os.write(1, b"c")
 @pytest.mark.parametrize(("name", "code"), [("UNCERTAIN", 6), ("DAMAGED", 8), ("DEFECT", 10)])
 def test_lost_output_keeps_exit_codes_that_a_caller_must_not_miss(name: str, code: int):
     program = f"""
-from rocketpy.console import exits, streams
+from rocketpy.commandline import exits, streams
 streams.prepare()
 with exits.reported():
     print("findings")
@@ -150,7 +150,7 @@ with exits.reported():
 
 def test_traceback_of_a_defect_is_escaped():
     program = """
-from rocketpy.console import exits
+from rocketpy.commandline import exits
 with exits.reported():
     raise LookupError("red \\x1b[31m")
 """
@@ -162,7 +162,7 @@ with exits.reported():
 def test_lost_output_is_the_error_of_a_command_that_fails_too():
     program = """
 import sys
-from rocketpy.console import exits, streams
+from rocketpy.commandline import exits, streams
 streams.prepare()
 with exits.reported():
     print("findings")

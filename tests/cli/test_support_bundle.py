@@ -11,7 +11,7 @@ import pytest
 import rocketpy as sdk
 from rocketpy import Message
 from rocketpy.cli.support_bundle import Bundle, add_members, server_of
-from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
+from rocketpy.commandline.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 SECRET = "hush0e5c2a97d14b46f3"
 

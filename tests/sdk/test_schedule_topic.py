@@ -10,7 +10,7 @@ from test_schedule import HOUR, add, fired, hourly, lag, scheduler, stored, wait
 import rocketpy
 from rocketpy import schedule
 from rocketpy.cli import app
-from rocketpy.console.exits import ExitCode
+from rocketpy.commandline.exits import ExitCode
 from rocketpy.schedule import scheduler as acting
 from rocketpy.schedule.journal import TOPIC, Journal
 from rocketpy.schedule.ledger import Ledger, add_record

@@ -81,7 +81,7 @@ def keys(root: Path) -> list[str]:
 
 def exit_codes(root: Path) -> list[str]:
     """Exit codes of the command line by name."""
-    tree = ast.parse((root / "python/rocketpy/console/exits.py").read_text())
+    tree = ast.parse((root / "python/rocketpy/commandline/exits.py").read_text())
     (codes,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ExitCode"]
     return [ast.unparse(line).replace(" = ", ": ") for line in codes.body if isinstance(line, ast.Assign)]
 

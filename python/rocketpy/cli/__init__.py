@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:  # Ctrl-C may come while modules are imported
         from rocketpy.cli.flags import BROKER_VERBS, COMMANDS
-        from rocketpy.console import streams
+        from rocketpy.commandline import streams
 
         is_verb = arguments[:1] == ["broker"] and arguments[1:2] in [[verb] for verb in BROKER_VERBS]
         is_start = bool(arguments) and arguments[0] in COMMANDS and not is_verb

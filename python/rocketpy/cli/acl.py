@@ -9,8 +9,8 @@ from rocketpy.admin.accounts import decision_text
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.cli.user import NO_USER, SERVER, servers_with_users
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
 RESOURCE = "Topic:orders, Topic:ord*, Topic:*, Group:billing, Cluster:*, or * for everything."

@@ -41,7 +41,7 @@ from rocketpy.cli import (
 )
 from rocketpy.cli.flags import BROKER_VERBS, COMMANDS, Command, Flag, folder_of
 from rocketpy.cli.options import wait_for
-from rocketpy.console.commands import guarded, run_app
+from rocketpy.commandline.commands import guarded, run_app
 
 SERVERS = "Servers"
 CLIENTS = "Clients"

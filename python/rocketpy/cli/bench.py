@@ -13,8 +13,8 @@ import typer
 from rocketpy import Admin, Consumer, Message, Producer, Start, _rocketpy
 from rocketpy.cli.options import WAITING, WAITING_SENDS, Json
 from rocketpy.cli.serve import settings_of
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode, ended_by_signals
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode, ended_by_signals
 from rocketpy.servers.process import ServerProcess
 
 Server = Annotated[

@@ -11,8 +11,8 @@ from rocketpy.admin.drain_calls import ROUTE_SECONDS
 from rocketpy.base.text import printable
 from rocketpy.cli.masters import masters
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 Name = Annotated[str, typer.Argument(metavar="BROKER", help="Name or HOST:PORT; `rocketpy cluster list` shows both.")]
 SHOWN_EVERY = 5.0

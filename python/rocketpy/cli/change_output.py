@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rocketpy import SettingChange
-from rocketpy.console import output
-from rocketpy.console.exits import INVALID_PARAMETER, CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import INVALID_PARAMETER, CommandError, ExitCode
 
 AGAIN = "correct the cause, then run the command again: it changes only the settings that still differ"
 

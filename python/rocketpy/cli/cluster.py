@@ -12,8 +12,8 @@ from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.missing import together
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
 from rocketpy.cli.status import broker_rows, failures, kind_of, not_ready
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 
 def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None:

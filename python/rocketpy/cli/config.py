@@ -11,8 +11,8 @@ import typer
 from rocketpy import _rocketpy
 from rocketpy.cli.options import Json
 from rocketpy.cli.serve import settings_of
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from rocketpy._rocketpy import ConfigKey

@@ -29,8 +29,8 @@ from rocketpy.base.names import is_system_topic
 from rocketpy.cli.message_output import Output, Writer, notice
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.topic import existing
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.errors import UNREADABLE_BODY
 
 FOLLOW_SECONDS = 0.2

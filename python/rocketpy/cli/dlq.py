@@ -18,9 +18,9 @@ from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import notice
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.errors import UNKNOWN, UNREADABLE_BODY
 
 

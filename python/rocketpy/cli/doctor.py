@@ -18,8 +18,8 @@ from rocketpy.base.instant import now_ms
 from rocketpy.base.wakeup import StopRequest
 from rocketpy.cli.config import load
 from rocketpy.cli.options import WAITING, Json
-from rocketpy.console import output
-from rocketpy.console.exits import HINTS, OTHER_SERVER, CommandError, ExitCode, code_of
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import HINTS, OTHER_SERVER, CommandError, ExitCode, code_of
 from rocketpy_mq import DISTRIBUTION, OTHER, Outcome, other_distributions
 
 MIN_FILES = 1024

@@ -4,7 +4,7 @@ import difflib
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketpy.console.exits import ExitCode, fail
+from rocketpy.commandline.exits import ExitCode, fail
 
 
 class Flag(NamedTuple):

@@ -15,8 +15,8 @@ from rocketpy.cli.missing import check_missing, together
 from rocketpy.cli.narrow import by_topic, narrowed
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm, start_of
 from rocketpy.cli.plans import check_stopped, cloned_topics, group_places
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]

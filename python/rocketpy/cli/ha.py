@@ -14,8 +14,8 @@ from rocketpy.base.clock import monotonic
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.cli.plans import role_change
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:

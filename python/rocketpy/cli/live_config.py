@@ -13,8 +13,8 @@ from rocketpy.admin.config_calls import check_spellings, unknown_key
 from rocketpy.base.text import printable
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
 from rocketpy.cli.serve import settings_of
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 Server = Annotated[
     str, typer.Argument(metavar="SERVER", help="Name or HOST:PORT of a broker, or HOST:PORT of a name server.")

@@ -2,7 +2,7 @@
 
 from rocketpy import Admin
 from rocketpy.admin.cluster import MASTER_ID
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 HINT = "`rocketpy cluster list` shows the brokers with their names and addresses"
 

@@ -12,9 +12,9 @@ from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import check_missing
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import moment
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import moment
 
 TIMES = "--begin and --end leave out messages stored at other times"
 AN_ID = "ids have 32 hexadecimal digits: msg_id, or offset_msg_id of a receipt; `consume --format json` shows msg_id"

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from rocketpy import ReceivedMessage
 from rocketpy.base.text import printable
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.terminal import shown
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.terminal import shown
 from rocketpy.errors import UNREADABLE_BODY
 
 CHARACTERS_SHOWN = 200

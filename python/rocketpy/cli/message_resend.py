@@ -8,8 +8,8 @@ from rocketpy import Admin, DirectResult, ResentMessage
 from rocketpy.cli.group import existing
 from rocketpy.cli.message_output import text_or_damaged
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 DIRECT = "--now needs --group GROUP: the group whose member handles the message"
 

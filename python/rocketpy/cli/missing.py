@@ -9,8 +9,8 @@ from rocketpy import BrokerStatus
 from rocketpy.admin.answers import MissingBroker
 from rocketpy.base.instant import now_ms
 from rocketpy.base.text import printable
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 
 def text_of(broker: MissingBroker | BrokerStatus) -> str:

@@ -10,8 +10,8 @@ from rocketpy.cli.masters import masters
 from rocketpy.cli.missing import check_missing
 from rocketpy.cli.narrow import by_topic
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, DryRun, Json, NameServer, start_of
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode, code_of
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode, code_of
 
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
 RANGE_HINT = (

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from rocketpy.base.instant import LEAST_SECONDS
+from rocketpy.commandline.exits import DEFAULT_ADDRESS, CommandError, ExitCode
+from rocketpy.commandline.selection import moment
 from rocketpy.config import ClientOptions, ProducerOptions, Start
-from rocketpy.console.exits import DEFAULT_ADDRESS, CommandError, ExitCode
-from rocketpy.console.selection import moment
 
 
 def address(context: typer.Context, given: str) -> str:

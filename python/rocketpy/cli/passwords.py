@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from rocketpy.base.text import printable
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.errors import RocketPyError
 
 PasswordFile = Annotated[

@@ -6,8 +6,8 @@ import typer
 
 from rocketpy import Admin, RocketPyError
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 NO_BROKER = "no broker is registered at {}"
 

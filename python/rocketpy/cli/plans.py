@@ -9,7 +9,7 @@ from rocketpy.admin.cluster import MASTER_ID, TopicBroker, TopicInfo
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.base.names import RETRY_PREFIX, is_system_topic
 from rocketpy.cli.masters import masters
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 SYSTEM_HINT = "choose another name: topics of the system belong to the brokers"
 ROLE_HINT = "`rocketpy ha status` shows the roles"

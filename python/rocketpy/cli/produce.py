@@ -23,10 +23,10 @@ from rocketpy.base.names import name_server_list
 from rocketpy.base.topic_names import TopicNames
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
 from rocketpy.codec import finite, refuse_constant
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import moment
-from rocketpy.console.streams import StreamError
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import moment
+from rocketpy.commandline.streams import StreamError
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions

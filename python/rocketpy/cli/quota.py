@@ -9,8 +9,8 @@ from rocketpy import Admin, Quota, RocketPyError
 from rocketpy.cli.change_output import AGAIN
 from rocketpy.cli.masters import masters
 from rocketpy.cli.options import LOCAL, WAITING, Broker, DryRun, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 Scope = Annotated[Literal["topic", "group", "address", "user"], typer.Argument(metavar="topic|group|address|user")]
 Name = Annotated[

@@ -8,8 +8,8 @@ import typer
 from rocketpy import Admin, GroupNotFoundError
 from rocketpy.base.instant import UNITS_MS
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.schedule import Schedule, add, remove, schedules
 from rocketpy.schedule.journal import GROUP
 

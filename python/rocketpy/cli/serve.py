@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from rocketpy.cli.flags import COMMANDS, FOLDER, LOG_FLAGS, folder_of
-from rocketpy.console.exits import CommandError, ExitCode, Reported, check_values, fail, reported
+from rocketpy.commandline.exits import CommandError, ExitCode, Reported, check_values, fail, reported
 
 if TYPE_CHECKING:
     from rocketpy.servers.server import Broker, NameServer, Server

@@ -13,8 +13,8 @@ from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.base.text import printable
 from rocketpy.cli.missing import text_of
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 NO_BROKER = "no broker is registered at {}"
 START_BROKER = "start one with `rocketpy server` or `rocketpy broker --name-server`"

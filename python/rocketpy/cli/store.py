@@ -14,10 +14,10 @@ import typer
 from rocketpy import store
 from rocketpy._rocketpy import split_keys, tag_names
 from rocketpy.cli.options import BodyBytes, Json, Tags
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import moment
-from rocketpy.console.terminal import shown
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import moment
+from rocketpy.commandline.terminal import shown
 from rocketpy.errors import DamagedDataError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]

@@ -8,8 +8,8 @@ import typer
 from rocketpy import store
 from rocketpy.cli.options import Json
 from rocketpy.cli.store import Folder, Log
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 
 def retention(

@@ -13,9 +13,9 @@ from rocketpy import store
 from rocketpy.base.text import printable
 from rocketpy.cli.options import Json
 from rocketpy.cli.store import Folder, From, Log, To
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import moment
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import moment
 from rocketpy.store.tools import OnProgress
 
 SHOWN = 20

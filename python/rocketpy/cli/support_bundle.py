@@ -25,10 +25,10 @@ from rocketpy.base.text import printable
 from rocketpy.cli.doctor import CHECKS, Subject, outcome_of
 from rocketpy.cli.flags import COMMANDS
 from rocketpy.cli.options import FIGURES, LOCAL, Json, NameServer
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.regular_files import opened
-from rocketpy.console.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.regular_files import opened
+from rocketpy.commandline.secrets import masked, masked_arguments, masked_lines, masked_text, masked_toml
 
 DISTRIBUTIONS = ("rocketpy-mq", "rich", "typer", "pyarrow", "pyspark", "pandas", "polars", "opentelemetry-api")
 VARIABLES = ("NAMESRV_ADDR", "ROCKETPY_", "RUST_LOG", "TZ", "LANG", "LC_ALL")

@@ -13,7 +13,7 @@ import typer
 from rocketpy.base.names import VARIABLE
 from rocketpy.cli.flags import SETTING
 from rocketpy.cli.serve import leave_to_the_pipe, settings_of
-from rocketpy.console.exits import CommandError, ExitCode, ended_by_signals
+from rocketpy.commandline.exits import CommandError, ExitCode, ended_by_signals
 from rocketpy.testkit import QUEUES, serve_clock, temporary_server
 
 TOPIC = re.compile(r"([^:]+)(?::(\d{1,9}))?")

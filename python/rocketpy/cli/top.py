@@ -22,8 +22,8 @@ from rocketpy.base.instant import datetime_of, now_ms
 from rocketpy.base.text import printable
 from rocketpy.cli.options import FIGURES, LOCAL, NameServer
 from rocketpy.cli.status import check_registered, screen
-from rocketpy.console import output
-from rocketpy.console.exits import SIGNALS, CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import SIGNALS, CommandError, ExitCode
 
 OTHER_LINES = 13
 """Lines of the screen in addition to brokers and groups: titles, borders, headers, the last line."""

@@ -20,8 +20,8 @@ from rocketpy.cli.missing import check_missing, notice
 from rocketpy.cli.narrow import narrowed
 from rocketpy.cli.options import FIGURES, LOCAL, WAITING, Broker, DryRun, Json, NameServer, Yes, confirm
 from rocketpy.cli.plans import topic_changes
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.errors import UNKNOWN, TopicNotFoundError
 from rocketpy.schedule.journal import TOPIC as SCHEDULES
 

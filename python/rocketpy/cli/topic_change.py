@@ -12,8 +12,8 @@ from rocketpy.base.text import printable
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.options import LOCAL, WAITING, Broker, DryRun, Json, NameServer
 from rocketpy.cli.topic import MAX_QUEUES, Name, existing, pairs
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 PERMISSIONS = {"r": (True, False), "w": (False, True), "rw": (True, True), "none": (False, False)}
 """Whether a topic is readable and writable, by the word of users."""

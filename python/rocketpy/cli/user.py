@@ -14,8 +14,8 @@ from rocketpy.cli import passwords
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer, Yes, confirm
 from rocketpy.cli.passwords import Generate, PasswordFile
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 IsSuper = Annotated[

@@ -9,7 +9,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rocketpy.base.clock import monotonic
-from rocketpy.console import output
+from rocketpy.commandline import output
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.spark import audit_checks as checks
 from rocketpy.spark import job
 from rocketpy.spark.picture import GREEN, GREY, ORANGE, RED, Bar, draw_bars, drawn

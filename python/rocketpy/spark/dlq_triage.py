@@ -13,10 +13,10 @@ import typer
 from rocketpy import Admin, DeadLetter, DeadLetterFilter, RangeReader
 from rocketpy.admin.dead_letters import PREFIX, topic_of
 from rocketpy.base.instant import instant_ms
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
+from rocketpy.commandline.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.config import PATIENT
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
 from rocketpy.spark.columns import keys_of

@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.stream and given.path is not None:
         parser.error("--stream reads from a --name-server alone")
 
-    from rocketpy.console.exits import reported
+    from rocketpy.commandline.exits import reported
     from rocketpy.spark.job import session
 
     with reported():

@@ -17,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rocketpy.base.clock import monotonic
 from rocketpy.base.names import check_folder
-from rocketpy.console import output
-from rocketpy.console.commands import guarded, run_app
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.commands import guarded, run_app
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.spark.batches import parts_of, place_of, reader_of
 from rocketpy.spark.session import context_of, no_pyspark, refuse_connect
 

@@ -13,9 +13,9 @@ import typer
 
 from rocketpy import Admin, GroupNotFoundError, MessageQueue, OffsetError, RangeReader, TopicNotFoundError
 from rocketpy.base.instant import datetime_of, now_ms
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.spark import job
 from rocketpy.spark.picture import GREEN, MOST_BARS, ORANGE, RED, Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from rocketpy.console import output
+from rocketpy.commandline import output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,9 +15,9 @@ import typer
 
 from rocketpy import Message, Producer
 from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT_SENDS, ProducerOptions
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import DamagedDataError, InvalidArgumentError, MessageTooLargeError, PartlySentError, RocketPyError
 from rocketpy.producing.copies import COPY_LIMITS, copy_of, is_rejected
 from rocketpy.spark import job

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketpy.console import output
+from rocketpy.commandline import output
 from rocketpy.spark import job
 from rocketpy.spark.aggregation import MEASURES, aggregate_all
 from rocketpy.spark.picture import draw_profile, drawn

@@ -12,8 +12,8 @@ import typer
 from rocketpy import TopicNotFoundError, _rocketpy
 from rocketpy.admin.trace import TRACE_TOPIC, explained
 from rocketpy.base.instant import CALENDAR_MS
-from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline import output
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, map_batches
 from rocketpy.spark.picture import draw_latencies, drawn

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketpy.base.names import check_folder, column_list, text_list
-from rocketpy.console import output
+from rocketpy.commandline import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 from rocketpy.spark import job

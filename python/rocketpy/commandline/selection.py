@@ -10,7 +10,7 @@ import typer
 
 from rocketpy.admin.dead_letters import DeadLetterFilter
 from rocketpy.base.instant import instant_ms
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline.exits import CommandError, ExitCode
 from rocketpy.errors import GroupNotFoundError, InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from rocketpy.base.failure import loggable
 from rocketpy.base.text import is_unicode, printable
-from rocketpy.console import streams
-from rocketpy.console.streams import StreamError
+from rocketpy.commandline import streams
+from rocketpy.commandline.streams import StreamError
 
 if TYPE_CHECKING:
     from rocketpy.errors import RocketPyError

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rocketpy.base.text import printable
-from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.commandline.exits import CommandError, ExitCode
 
 STDERR = Console(stderr=True)
 

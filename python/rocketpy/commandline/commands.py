@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from rocketpy.base.similar import FOREIGN, did_you_mean, meant
-from rocketpy.console import streams
-from rocketpy.console.exits import ExitCode, Reported, check_values, fail, reported
+from rocketpy.commandline import streams
+from rocketpy.commandline.exits import ExitCode, Reported, check_values, fail, reported
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """Error class of click, of which typer may carry its own copy and exports only the subclass."""
