@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from rocketpy.admin.cluster import *
     from rocketpy.admin.dead_letters import *
     from rocketpy.admin.drains import *
+    from rocketpy.admin.inventory import *
     from rocketpy.admin.live_config import *
     from rocketpy.admin.quotas import *
     from rocketpy.admin.replication import *
     from rocketpy.admin.status import *
     from rocketpy.admin.trace import *
+    from rocketpy.admin.waiting import *
     from rocketpy.aio.admin import *
     from rocketpy.aio.consumer import *
     from rocketpy.aio.producer import *
@@ -80,11 +82,15 @@ _NAMES = {
     ),
     "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "admin.drains": ("DrainStep", "GroupRest", "MoveStep", "TopicWrites"),
+    "admin.inventory": (
+        "CountRate", "GroupConfig", "MessageConsumer", "ProducerGroup", "QueueDelay", "TopicConfig", "TrafficRate"
+    ),
     "admin.live_config": ("ConfigUpdate", "ConfigValue"),
     "admin.quotas": ("Quota", "QuotaUse"),
     "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "admin.status": ("BrokerStatus", "ClusterStatus", "GroupStatus", "TopicStatus", "WaitingRetries"),
     "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
+    "admin.waiting": ("OpenTransaction", "OpenTransactions", "WaitingMessage", "WaitingMessages"),
     "aio.admin": ("AsyncAdmin",),
     "aio.consumer": ("AsyncConsumer",),
     "aio.producer": ("AsyncProducer",),

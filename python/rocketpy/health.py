@@ -59,6 +59,7 @@ def check(client: Checked, *more: Checked) -> Health:
 
     - A client or server is not running: not started, closed, or opened by the parent process before a fork.
     - None of the brokers of a consumer answers, as last known. Idle consumers notice it too: they always pull.
+    - Users and policies deny what a consumer reads, as last known (`ConsumerState.denied`).
     - All handler threads of a push consumer hang (`PushStats.stalled`): restart the process.
     - Sends of a producer fail for a reason that may pass (`retryable`), and none was acknowledged since. A producer
       that sends nothing keeps its last state.
@@ -103,6 +104,8 @@ def _of_consumer(name: str, state: ConsumerState) -> Iterator[str]:
     if not state.reachable:
         reasons = [f"{broker.broker_name}: {broker.last_error}" for broker in state.brokers]
         yield f"{name} reaches no broker: {'; '.join(reasons)}"
+    if state.denied is not None:
+        yield f"{name} may not read: {state.denied}"
 
 
 def _of_stats(name: str, stats: object) -> Iterator[str]:

@@ -52,7 +52,7 @@ OF_USERS = {
 SHOWING = {"list", "describe", "show", "lag", "producers", "query", "trace", "status", "diff", "explain"}
 """Last words of commands that only read."""
 OTHERS = {
-    "ping", "top", "doctor", "support-bundle",
+    "ping", "top", "doctor", "support-bundle", "audit",
     "server", "namesrv", "broker", "cluster up", "demo", "testkit",  # they start servers
     "produce", "consume", "bench send", "bench produce", "bench consume",  # messages are their purpose
     "store stat", "store verify", "store dump", "store retention",

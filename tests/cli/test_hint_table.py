@@ -208,7 +208,7 @@ READ_ONLY = {
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
-    "acl grant", "user finish-rotation", "user rotate", "user update",
+    "acl grant", "audit", "user finish-rotation", "user rotate", "user update",
     "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
     "demo", "group create", "group reset", "group update", "ha demote",
     "ha promote", "message resend",

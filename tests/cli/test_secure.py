@@ -63,3 +63,76 @@ def test_a_start_that_requires_it_is_refused_beyond_loopback(command, tmp_path: 
     ran = command(*arguments, "--set", "requireSecure=true", code=2)
     assert "requireSecure=true" in ran.stderr
     assert "--secure" in ran.stderr
+
+
+def test_plain_client_and_tls_client_at_the_wrong_port_are_told_which_is_missing(
+    command, start, server, tmp_path: Path
+):
+    closed = start("server", str(tmp_path / "store"), "--secure", "--port", "0", "--name-server-port", "0")
+    wait_until(lambda: "client: " in closed.log.read_text(), "the lines that say how to connect")
+    plain = command("topic", "list", name_server=closed.name_server, code=4).stderr
+    assert "speaks TLS" in plain
+    assert "--tls-ca FILE" in plain
+    secure = command(
+        "--tls-ca", str(tmp_path / "store/secure/ca.pem"), "topic", "list", "-n", server.name_server, code=4
+    ).stderr
+    assert "offers no TLS" in secure
+    assert "tlsServerCertPath" in secure
+
+
+def test_new_password_of_the_administrator_is_in_its_file_or_said_to_be_elsewhere(command, start, tmp_path: Path):
+    store = tmp_path / "store"
+    admin_file, new_file = store / "secure" / "admin.json", tmp_path / "new.credentials"
+
+    def started():
+        server = start("server", str(store), "--secure", "--port", "0", "--name-server-port", "0")
+        wait_until(lambda: "client: " in server.log.read_text(), "the lines that say how to connect")
+        return server
+
+    server = started()
+    assert server.stop() == 0
+    before = admin_file.read_text()
+    offline = ("user", "add", "admin", "--super", "--offline", str(store), "--password-file", "-")
+    command(*offline, "--dry-run", stdin="the second\n")
+    assert admin_file.read_text() == before
+    assert str(admin_file) in command(*offline, stdin="the second\n").stderr
+    assert json.loads(admin_file.read_text()) == {"accessKey": "admin", "secretKey": "the second"}
+    assert admin_file.stat().st_mode & 0o777 == 0o600
+
+    server = started()
+    assert "former password" not in server.log.read_text()
+    options = ("--tls-ca", str(store / "secure" / "ca.pem"), "--credentials", str(admin_file))
+    command(*options, "user", "update", "admin", "--generate", str(new_file), name_server=server.name_server)
+    assert server.stop() == 0
+    server = started()
+    assert f"note: {admin_file} has a former password" in server.log.read_text()
+    command(*options[:3], str(new_file), "topic", "list", name_server=server.name_server)
+
+
+def test_own_certificate_is_not_replaced_and_no_other_authority_is_printed(command, start, tmp_path: Path):
+    made = tmp_path / "made"
+    first = start("server", str(made), "--secure", "--port", "0", "--name-server-port", "0")
+    wait_until(lambda: "client: " in first.log.read_text(), "the lines that say how to connect")
+    assert first.stop() == 0
+    pair = [f"tlsServerCertPath={made / 'secure/server.pem'}", f"tlsServerKeyPath={made / 'secure/server.key'}"]
+    sets = [word for one in pair for word in ("--set", one)]
+    store = tmp_path / "store"
+    server = start("server", str(store), "--secure", "--port", "0", "--name-server-port", "0", *sets)
+    wait_until(lambda: "certificate: " in server.log.read_text(), "the lines that say how to connect")
+    lines = [one for one in server.log.read_text().splitlines() if one.startswith(("administrator: ", "client: "))]
+    assert not (store / "secure" / "ca.pem").exists()
+    assert "--tls --credentials" in lines[0]
+    assert "tls=rocketpy.Tls()" in lines[1]
+    assert not any("ca.pem" in line for line in lines)
+    credentials = ("--credentials", str(store / "secure" / "admin.json"))
+    command("--tls-ca", str(made / "secure/ca.pem"), *credentials, "topic", "list", name_server=server.name_server)
+
+
+def test_load_of_bench_send_is_signed_and_encrypted(command, start, tmp_path: Path):
+    server = start("server", str(tmp_path / "store"), "--secure", "--port", "0", "--name-server-port", "0")
+    wait_until(lambda: "client: " in server.log.read_text(), "the lines that say how to connect")
+    folder = tmp_path / "store" / "secure"
+    options = ("--tls-ca", str(folder / "ca.pem"), "--credentials", str(folder / "admin.json"))
+    load = ("--messages", "500", "--batch", "4", "--connections", "3", "--window", "8", "--json")
+    figures = json.loads(command(*options, "bench", "send", *load, name_server=server.name_server).stdout)
+    assert figures["messages"] == 500

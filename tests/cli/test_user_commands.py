@@ -314,3 +314,17 @@ def test_hostile_names_of_a_server_do_not_reach_the_terminal(executable):
             plain = re.sub(r"\x1b\[[0-9;]*m|\r\n", "", shown)  # colours, and ends of lines
             assert re.search(r"a\\x1b\[2J\\n\\u202eb\\x9b", plain), (arguments, plain)
             assert plain.isprintable(), (arguments, plain)
+
+
+def test_unknown_user_has_one_exit_code_in_all_commands(as_admin):
+    name = fresh_name("nobody")
+    for arguments in (
+        ("user", "show", name),
+        ("user", "update", name, "--disable"),
+        ("user", "delete", name, "--yes"),
+        ("user", "finish-rotation", name),
+        ("acl", "show", name),
+        ("acl", "grant", name, "Topic:orders", "Pub"),
+        ("acl", "revoke", name, "--all"),
+    ):
+        assert f"no such user: {name}" in as_admin(*arguments, code=3).stderr, arguments

@@ -243,3 +243,48 @@ def test_a_server_that_denies_a_change_and_answers_reads_is_not_changed(tmp_path
         with rocketpy.Admin(names, credentials=reader) as admin:
             changes = admin.update_user(reader.access_key, password="another")
         assert [one.broker_name for one in changes if one.error is not None] == [names[1]]
+
+
+def test_masters_that_one_name_server_knows_are_changed_and_a_silent_one_is_an_error(name: str, tmp_path: Path):
+    settings = [with_users(tmp_path, each) for each in ("one", "two")]
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(rocketpy.NameServer(settings=one)) for one in settings]
+        names = [one.name_server for one in servers]
+        for number, names_of_broker in enumerate(names):
+            users = {**SMALL_FILES, **USERS_ON, "brokerName": f"broker-{number}"}
+            folder = tmp_path / f"store-{number}"
+            stack.enter_context(rocketpy.Broker(folder, name_servers=[names_of_broker], settings=users))
+            with rocketpy.Admin(names_of_broker, credentials=ADMIN) as admin:
+                wait_until(admin.brokers, "the registration")
+        with rocketpy.Admin(names, credentials=ADMIN, api_timeout=5) as admin:
+            changes = admin.create_user(name, "secret")
+            assert [one.broker_name for one in changes] == ["broker-0", "broker-1", *names]
+            assert found(admin, name).differs_at == ()
+            servers[1].close()
+            changes = admin.update_user(name, is_enabled=False)
+            assert [one.broker_name for one in changes] == ["broker-0", *names]
+            assert [one.error is None for one in changes] == [True, True, False]
+            with pytest.raises(rocketpy.RocketPyError):
+                admin.users()
+
+
+def test_a_broker_name_without_a_master_is_an_error_of_its_own(name: str, tmp_path: Path):
+    settings = {**SMALL_FILES, **USERS_ON, "brokerName": "pair"}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(rocketpy.NameServer(settings=with_users(tmp_path, "names")))
+        names = [server.name_server]
+        master = stack.enter_context(
+            rocketpy.Broker(tmp_path / "master", name_servers=names, settings={**settings, "haListenPort": 0})
+        )
+        of_slave = {**settings, "brokerId": 1, "brokerRole": "SLAVE"}
+        stack.enter_context(rocketpy.Broker(tmp_path / "slave", name_servers=names, settings=of_slave))
+        with rocketpy.Admin(names, credentials=ADMIN) as admin:
+            wait_until(lambda: any(len(one.addresses) == 2 for one in admin.brokers()), "the registration of the slave")
+            admin.create_user(name, "secret")
+            master.close()
+            wait_until(lambda: all(0 not in one.addresses for one in admin.brokers()), "the end of the master")
+            changes = admin.delete_user(name)
+            assert [(one.broker_name, one.error is None) for one in changes] == [(names[0], True), ("pair", False)]
+            assert "no master of broker pair is registered" in str(changes[1].error)
+            assert [one.name for one in admin.account_servers()] == names
+            assert admin.user(name) is None

@@ -10,7 +10,13 @@ from rocketpy.admin.changes import SettingChange
 from rocketpy.admin.cluster import MASTER_ID
 from rocketpy.admin.plan_calls import PlanCalls
 from rocketpy.base.signature import shown_as
-from rocketpy.errors import AccessDeniedError, NotSupportedError, RefusedError, RocketPyError
+from rocketpy.errors import (
+    AccessDeniedError,
+    BrokerNotFoundError,
+    NotSupportedError,
+    RefusedError,
+    RocketPyError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -23,6 +29,8 @@ UNKNOWN_USER = 3001
 """USER_NOT_EXIST."""
 USERS_OFF = "users are off"
 """Part of the error of a server without authenticationEnabled."""
+NO_MASTER = "no master of broker {name} is registered, its slaves keep the former users and policies"
+NO_MASTER_HINT = "start the master or promote a slave (`rocketpy ha promote`), then repeat the change"
 USERS_HINT = "`rocketpy user list` shows the users"
 
 
@@ -41,13 +49,42 @@ class AccountChanges(PlanCalls):
 
         A server that does not answer counts as one with users.
         """
-        return [one.server for one in await self._accounts()]
+        return [one.server for one in await self._accounts() if not isinstance(one.error, BrokerNotFoundError)]
 
     async def _accounts(self) -> list[Found]:
-        masters = [(one.broker_name, one.addresses.get(MASTER_ID)) for one in await self.brokers()]
-        places = [AccountServer(name, address, False, True) for name, address in masters if address is not None]
-        places += [AccountServer(address, address, True, True) for address in self._name_servers]
-        return await self._each(self._found_at, places)
+        """Users and policies of every master that any name server knows, then of every name server.
+
+        A name server that does not name its brokers has its error: a master that only it knows is left out. So has a
+        broker name of which only slaves are registered: they do not take changes, and keep what they have.
+
+        Raises:
+            RocketPyError: No name server answers.
+        """
+        answers = dict(zip(self._name_servers, await self._each(self._masters_at, self._name_servers), strict=True))
+        failed = {address: one for address, one in answers.items() if isinstance(one, RocketPyError)}
+        if len(failed) == len(answers):
+            raise next(iter(failed.values()))
+        known = sorted({place for one in answers.values() if not isinstance(one, RocketPyError) for place in one})
+        places = [AccountServer(name, address, False, True) for name, address in known if address]
+        mastered = {one.name for one in places}
+        lost = [AccountServer(name, "", False, True) for name, address in known if not (address or name in mastered)]
+        places += [AccountServer(address, address, True, True) for address in answers if address not in failed]
+        silent = [Found(AccountServer(one, one, True, True), error=error) for one, error in failed.items()]
+        for one in lost:
+            text = NO_MASTER.format(name=one.name)
+            silent.append(Found(one, error=BrokerNotFoundError(text, retryable=True, hint=NO_MASTER_HINT)))
+        return [*await self._each(self._found_at, places), *silent]
+
+    async def _masters_at(self, name_server: str) -> list[tuple[str, str]] | RocketPyError:
+        """Names of the brokers that a name server knows with the addresses of their masters, or its error.
+
+        A name without a master has no address.
+        """
+        try:
+            known = await self._ask(self._native_admin().brokers_at, name_server)
+        except RocketPyError as error:
+            return error
+        return [(one.broker_name, one.addresses.get(MASTER_ID, "")) for one in known]
 
     async def _found_at(self, server: AccountServer) -> Found:
         native = self._native_admin()
@@ -68,8 +105,12 @@ class AccountChanges(PlanCalls):
         )
 
     async def _read_accounts(self) -> list[Found]:
-        """All servers with users; an error of one is raised, because an answer without it looks complete."""
-        found = [one for one in await self._accounts() if one.server.keeps_users]
+        """All servers with users; an error of one is raised, because an answer without it looks complete.
+
+        Broker names without a master are left out: reads compare masters.
+        """
+        known = await self._accounts()
+        found = [one for one in known if one.server.keeps_users and not isinstance(one.error, BrokerNotFoundError)]
         failed = next((one.error for one in found if one.error is not None), None)
         if failed is not None:
             raise failed

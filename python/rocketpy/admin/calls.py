@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rocketpy.admin.cluster import BrokerHealth
 from rocketpy.admin.live_config import typed
-from rocketpy.admin.policy_calls import PolicyCalls
 from rocketpy.admin.status_calls import problems_of
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
-from rocketpy.base.hints import hinted
+from rocketpy.admin.waiting_calls import WaitingCalls
+from rocketpy.base.hints import granting, hinted
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.misuse import no_option
 from rocketpy.base.names import RETRY_PREFIX
@@ -37,6 +37,8 @@ __all__ = ["AdminCalls"]
 
 logger = logging.getLogger("rocketpy.client")
 
+CLUSTER_READ = ("Cluster:*", "Get")
+"""Policy of calls that look for the brokers."""
 ACTIVE_HINT = "stop the members first: `rocketpy group describe GROUP` shows them"
 """Hint for a change that a group with live members never allows."""
 COMMIT_HINT = "stop the members first, or add force=True: their next commit replaces the offset"
@@ -80,7 +82,7 @@ def master_role(sync: bool) -> str:
 
 
 @shown_as("AsyncAdmin")
-class AdminCalls(PolicyCalls):
+class AdminCalls(WaitingCalls):
     """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
@@ -140,10 +142,11 @@ class AdminCalls(PolicyCalls):
             attributes=attributes,
             force=force,
         )
-        known = await self._known_topic(topic)
-        held = sum([await self.next_offset(one.queue) - one.min_offset for one in change.dropped(known)])
-        for arguments in change.calls(known, held):
-            await self._ask(self._native_admin().create_topic, *arguments)
+        with granting((f"Topic:{topic}", "Create,Get"), CLUSTER_READ):
+            known = await self._known_topic(topic)
+            held = sum([await self.next_offset(one.queue) - one.min_offset for one in change.dropped(known)])
+            for arguments in change.calls(known, held):
+                await self._ask(self._native_admin().create_topic, *arguments)
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
@@ -161,7 +164,8 @@ class AdminCalls(PolicyCalls):
         Raises:
             TopicNotFoundError: The topic does not exist.
         """
-        await self._ask(self._native_admin().delete_topic, topic)
+        with granting((f"Topic:{topic}", "Delete,Get"), CLUSTER_READ):
+            await self._ask(self._native_admin().delete_topic, topic)
 
     async def topics(self) -> list[str]:
         """Names of all topics, including system topics, sorted."""
@@ -316,7 +320,8 @@ class AdminCalls(PolicyCalls):
         Args:
             group: Name of the group: up to 120 characters of `a-z A-Z 0-9 _ - % |`.
         """
-        await self._ask(self._native_admin().create_group, group)
+        with granting((f"Group:{group}", "Create,Get"), CLUSTER_READ):
+            await self._ask(self._native_admin().create_group, group)
 
     async def delete_group(self, group: str) -> None:
         """Deletes a group with its offsets and its retry topic at every broker. Its dead letters stay.
@@ -328,7 +333,7 @@ class AdminCalls(PolicyCalls):
             GroupConflictError: The group has live members: stop them first.
             GroupNotFoundError: The group does not exist.
         """
-        with hinted(GroupConflictError, hint=ACTIVE_HINT):
+        with hinted(GroupConflictError, hint=ACTIVE_HINT), granting((f"Group:{group}", "Delete,Get"), CLUSTER_READ):
             await self._ask(self._native_admin().delete_group, group)
         with suppress(TopicNotFoundError):  # an older broker creates it with the first retry
             await self._ask(self._native_admin().delete_topic, RETRY_PREFIX + group)
@@ -353,7 +358,8 @@ class AdminCalls(PolicyCalls):
             GroupConflictError: The group has live members; see `force`.
             GroupNotFoundError: The group does not exist: see `create_group`.
         """
-        return dict(await self._ask(self._native_admin().reset_offsets, group, topic, to, force))
+        with granting((f"Group:{group}", "Get,Update"), (f"Topic:{topic}", "Get,Update"), CLUSTER_READ):
+            return dict(await self._ask(self._native_admin().reset_offsets, group, topic, to, force))
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
         """Stores the offset that a group reads next in a queue. The call may be repeated.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin.answers import BrokerFigures, GroupProgress, MissingBroker, TopicTotals
     from rocketpy.admin.cluster import BrokerInfo, GroupInfo, QueueInfo, QueueLag
-    from rocketpy.config import Instant
+    from rocketpy.config import Duration, Instant
     from rocketpy.message import MessageQueue
 
 __all__ = ["StatusCalls"]
@@ -307,18 +307,27 @@ class StatusCalls(DeadLetterCalls):
         return sum([await self._stored_since(one, RATE_MS) for one in topic.queues]) * 1000 / RATE_MS
 
     async def read(
-        self, queue: MessageQueue, start: int, end: int | None = None, *, max_messages: int = 64
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int | None = None,
+        *,
+        max_messages: int = 64,
+        wait: Duration = 0,
     ) -> list[ReceivedMessage]:
-        """Messages of a queue, the oldest first, without a consumer group.
+        """Messages of a queue, the oldest first, without a consumer group: nothing is stored at the broker.
 
         Args:
             queue: The queue.
             start: Offset of the first message, from `min_offset`.
             end: Offset after the last message; default: the end of the queue.
             max_messages: Maximum number of messages, from 1.
+            wait: Maximum time to wait for the first message, as in `Consumer.poll`. To follow a queue, continue at the
+                offset after the last message. A waiting read returns the messages of one request, which may be fewer
+                than requested; an empty list without messages.
 
         Raises:
-            OffsetError: Messages of the range have expired.
+            OffsetError: Messages of the range have expired, or, with `wait`, the queue ends before `start`.
 
         Examples:
             >>> import rocketpy
@@ -332,6 +341,9 @@ class StatusCalls(DeadLetterCalls):
             ...     [message.body for message in admin.read(queue, 1, max_messages=1)]
             [b'b']
         """
+        if wait:
+            end = start + max_messages if end is None else min(end, start + max_messages)
+            return (await self._ask(self._native_admin().read_within, queue, start, end, wait))[0]
         last = await self.max_offset(queue)
         last = min(start + max_messages, last if end is None else min(end, last))
         found: list[ReceivedMessage] = []

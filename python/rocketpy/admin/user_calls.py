@@ -148,7 +148,7 @@ class UserCalls(AccountChanges):
 
         Args:
             name: The user.
-            new_password: Second secret. It replaces one of an earlier rotation that is not finished.
+            new_password: Second secret. A server where another rotation is open refuses it: see `finish_rotation`.
             dry_run: Whether to return the changes without making them.
 
         Raises:

@@ -8,7 +8,7 @@ from rocketpy import Admin, Policy
 from rocketpy.admin.accounts import decision_text
 from rocketpy.cli.change_output import show_changes
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
-from rocketpy.cli.user import NO_USER, SERVER, servers_with_users
+from rocketpy.cli.user import SERVER, servers_with_users, user_and_policies
 from rocketpy.commandline import output
 from rocketpy.commandline.exits import CommandError, ExitCode
 
@@ -28,11 +28,7 @@ def list_policies(name_server: NameServer = LOCAL, as_json: Json = False) -> Non
 
 def show(user: User, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show the policies of one user."""
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        found = admin.user(user)
-        if found is None:
-            raise CommandError(f"no such user: {user}", ExitCode.NOT_FOUND, NO_USER)
-        policies = admin.policies(user)
+    found, policies = user_and_policies(user, name_server)
     rows = [row_of(one, as_json=as_json) for one in policies]
     without = "it may do everything" if found.is_super else "every request is denied"
     output.show(rows, as_json=as_json, empty=f"no policies of {user}: {without}", in_blocks=True)

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from rocketpy.cli import (
     acl,
+    audit,
     bench,
     broker,
     cluster,
@@ -201,10 +202,10 @@ GROUPS: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] 
     ("ha", "Masters and their slaves.", CLIENTS): (
         ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
     ),
-    ("quota", "Limits of topics, groups and client addresses.", CLIENTS): (
+    ("quota", "Limits of topics, groups, users and client addresses.", CLIENTS): (
         ("list", quota.list_quotas), ("set", quota.set_quota), ("remove", quota.remove),
     ),
-    ("user", "Users of brokers and name servers.", CLIENTS): (
+    ("user", "Users: who may connect to brokers and name servers.", CLIENTS): (
         ("list", user.list_users), ("show", user.show), ("add", user.add), ("update", user.update),
         ("delete", user.delete), ("rotate", user.rotate), ("finish-rotation", user.finish_rotation),
     ),
@@ -256,6 +257,7 @@ def make_app() -> typer.Typer:
             part.command(verb)(guarded(function))
         app.add_typer(part, name=name, rich_help_panel=panel)
     app.command("doctor", rich_help_panel=TOOLS)(guarded(doctor.doctor))
+    app.command("audit", rich_help_panel=TOOLS)(guarded(audit.audit))
     app.command("support-bundle", rich_help_panel=TOOLS)(guarded(support_bundle.support_bundle))
     app.command("testkit", rich_help_panel=TOOLS, context_settings={"allow_interspersed_args": False})(
         guarded(testkit.run_with_server)

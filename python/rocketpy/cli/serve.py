@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rocketpy.servers.server import Broker, NameServer, Server
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+USERS_FILE = Path("config", "users.json")
+"""Default place of users and policies in a store."""
 LIVENESS_SECONDS = 0.5
 """Interval at which a running server is checked for a failed disk."""
 
@@ -141,7 +143,7 @@ def start(name: str, options: Mapping[str, Any]) -> int:
     with reported(), make(name, options) as server:
         print(banner(name, server, options), flush=True)
         if options.get("secure"):
-            print(ways_in(cast("Server", server)), flush=True)
+            print(ways_in(cast("Server", server), has_own_certificate(options)), flush=True)
         if server.warning:
             print(f"warning: {server.warning}", file=sys.stderr, flush=True)
         while not is_stopped(wake):
@@ -241,12 +243,51 @@ def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[s
     return f"{addresses}{where}; Ctrl-C stops"
 
 
-def ways_in(server: "Server") -> str:
-    """Returns the lines that say how to connect to a secure server."""
+def has_own_certificate(options: Mapping[str, Any]) -> bool:
+    """Whether the configuration of a server names a certificate, which `--secure` then does not make."""
+    from rocketpy._rocketpy import config_keys
+
+    config = options["config"]
+    settings = role_settings(options) | settings_of(options.get("set") or [])
+    keys, _ = config_keys(None if config is None else str(config), list(settings.items()), True)
+    return any(key["name"] == "tlsServerCertPath" and key["text"] for key in keys)
+
+
+def ways_in(server: "Server", is_own_certificate: bool) -> str:
+    """Returns the lines that say how to connect to a secure server.
+
+    Args:
+        server: The server, which runs.
+        is_own_certificate: Whether its certificate is not that of its folder.
+    """
     folder, address = Path(server.path) / "secure", server.name_server
-    command = f"rocketpy --tls-ca {folder / 'ca.pem'} --credentials"
-    return (
-        f"administrator: {command} {folder / 'admin.json'} status --name-server {address}\n"
-        f'client: rocketpy.Producer("GROUP", name_servers="{address}", tls=rocketpy.Tls(ca_file="{folder / "ca.pem"}"),'
-        f' credentials=rocketpy.Credentials.from_file("{folder / "client.json"}"))'
-    )
+    authority = folder / "ca.pem"
+    is_own_certificate = is_own_certificate or not authority.exists()  # or Apache's file names one
+    tls, python = ("--tls", "rocketpy.Tls()")
+    if not is_own_certificate:
+        tls, python = f"--tls-ca {authority}", f'rocketpy.Tls(ca_file="{authority}")'
+    lines = [
+        f"administrator: rocketpy {tls} --credentials {folder / 'admin.json'} status --name-server {address}",
+        f'client: rocketpy.Producer("GROUP", name_servers="{address}", tls={python},'
+        f' credentials=rocketpy.Credentials.from_file("{folder / "client.json"}"))',
+    ]
+    if is_own_certificate:
+        lines.append(
+            "certificate: that of tlsServerCertPath; connect by a host that it names, and add --tls-ca FILE or "
+            "ca_file= where the system does not trust its authority"
+        )
+    stale = [name for name in ("admin", "client") if is_stale(folder / f"{name}.json", Path(server.path))]
+    lines += [f"note: {folder / name}.json has a former password; the user got another one since" for name in stale]
+    return "\n".join(lines)
+
+
+def is_stale(credentials: Path, store: Path) -> bool:
+    """Whether the users of a store are known, and a user has not the password of its credentials file."""
+    import json
+
+    try:
+        given = json.loads(credentials.read_bytes())
+        users = json.loads((store / USERS_FILE).read_bytes())["users"]
+        return given["secretKey"] not in users[given["accessKey"]]["secrets"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

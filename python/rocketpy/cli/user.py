@@ -1,13 +1,15 @@
 """`rocketpy user`: list, show, add, update, delete, rotate, finish-rotation."""
 
+import json
+import os
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
-from rocketpy import Admin, SettingChange, User, _rocketpy
+from rocketpy import Admin, Policy, SettingChange, User, _rocketpy
 from rocketpy.admin.accounts import secret, user_name
 from rocketpy.base.text import printable
 from rocketpy.cli import passwords
@@ -25,6 +27,8 @@ IsEnabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Whet
 NO_USER = "`rocketpy user list` shows the users"
 USERS_FILE = ".json"
 """End of the name of a users file that does not exist yet. Another name may be a mistyped store."""
+SECURE_FOLDER = "secure"
+"""Folder in the store of `rocketpy server --secure`, with credentials of its users."""
 NO_PLACE = f"check the path; the name of a new users file ends with {USERS_FILE}"
 SERVER = "server"
 """Column of brokers and name servers."""
@@ -43,11 +47,7 @@ def show(name: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> 
     """Show one user and its policies."""
     from rocketpy.cli import acl
 
-    with Admin(name_servers=name_server, **WAITING) as admin:
-        found = admin.user(name)
-        if found is None:
-            raise CommandError(f"no such user: {name}", ExitCode.NOT_FOUND, NO_USER)
-        policies = admin.policies(name)
+    found, policies = user_and_policies(name, name_server)
     if as_json:
         [row], rows = output.rows_of([found]), output.rows_of(policies)
         output.show_one(row | {"policies": rows}, as_json=True)
@@ -56,6 +56,19 @@ def show(name: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> 
     if not found.is_super or policies:
         rows = [acl.row_of(one, as_json=False) for one in policies]
         output.show(rows, as_json=False, title="policies", empty="no policies: every request of the user is denied")
+
+
+def user_and_policies(name: str, name_server: str) -> tuple[User, list[Policy]]:
+    """Returns a user and its policies.
+
+    Raises:
+        CommandError: No server has the user.
+    """
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        found = admin.user(name)
+        if found is None:
+            raise CommandError(f"no such user: {name}", ExitCode.NOT_FOUND, NO_USER)
+        return found, admin.policies(name)
 
 
 def add(
@@ -151,7 +164,7 @@ def rotate(
 ) -> None:
     """Give a user a second password. Both are valid until `rocketpy user finish-rotation NAME`.
 
-    Change the clients in between, one after the other.
+    Change the clients in between, one after the other. Servers refuse a second rotation until then.
     """
     password = passwords.password_of(password_file, generate)
     with Admin(name_servers=name_server, **WAITING) as admin:
@@ -180,9 +193,42 @@ def add_offline(
         raise CommandError(f"no such store or users file: {place}", ExitCode.NOT_FOUND, NO_PLACE)
     with saved_unless(dry_run, name, password, as_json=as_json):
         file, is_new = _rocketpy.put_user_offline(str(place), name, password.text, is_super, dry_run)
+    if not dry_run:
+        for path in renew_credentials(place, name, password.text):
+            note(f"{path} has the new password")
     kind = f"{'super' if is_super else 'normal'}, enabled"
     change = SettingChange(file, f"user {name}", None if is_new else "former password", kind)
     show_made([change], name, dry_run=dry_run, as_json=as_json)
+
+
+def renew_credentials(store: Path, name: str, secret_key: str) -> list[Path]:
+    """Replaces the password in the credentials files that `rocketpy server --secure` made for a user in its store."""
+    renewed: list[Path] = []
+    for path in sorted((store / SECURE_FOLDER).glob("*.json")):
+        try:
+            before: Any = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(before, dict) and cast("dict[str, Any]", before).get("accessKey") == name:
+            replace_private(path, json.dumps({"accessKey": name, "secretKey": secret_key}))
+            renewed.append(path)
+    return renewed
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Replaces a file that only its owner may read. After a failure the former one is there."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def saved_unless(

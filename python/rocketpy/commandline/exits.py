@@ -50,8 +50,8 @@ SIGNALS = {
 }
 """Signals that end a command, and its exit code then."""
 
-NOT_FOUND_CODES = (17, 22, 26)
-"""TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+NOT_FOUND_CODES = (17, 22, 26, 3001, 3002)
+"""TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, USER_NOT_EXIST, POLICY_NOT_EXIST (response codes)."""
 INVALID_PARAMETER = 29
 """Response code of a server that rejects a value."""
 

@@ -111,6 +111,8 @@ class ConsumerState:
     """Currently assigned queues, sorted."""
     brokers: tuple[BrokerContact, ...]
     """Brokers that were called, sorted by name."""
+    denied: str | None = None
+    """Denial of the subscription by users and policies, as last known; None while it is allowed."""
 
     @property
     def reachable(self) -> bool:
@@ -142,6 +144,7 @@ class Consumer(Closing, Generic[V_co]):
         TopicNotFoundError: The topic does not exist.
         GroupConflictError: Another consumer of the group in this process subscribes to other topics or tags: each would
             miss messages. See the option `allow_other_subscriptions`.
+        AccessDeniedError: The user may not read a topic, or not as this group.
         ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:

@@ -142,6 +142,8 @@ class PushConsumer(Closing):
             TopicNotFoundError: A topic does not exist. See the option `allow_missing_topic`.
             GroupConflictError: Another member in this process subscribes to other topics or tags; or with `broadcast`
                 another member uses the same offset file.
+            AccessDeniedError: The user may not read a topic, or not as this group. A right that is revoked later does
+                not end the consumer: it is logged as an error, and `state().denied` and `rocketpy.health` show it.
             ConnectionFailedError: No name server can be reached; a retry is safe.
             ClosedError: The consumer was stopped before or during the start.
         """

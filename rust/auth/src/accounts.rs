@@ -1,5 +1,6 @@
 //! The users and policies of a process.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,6 +18,46 @@ use crate::{AccountsError, Snapshot};
 
 /// Maximum number of users.
 pub const MAX_USERS: usize = 10_000;
+/// Maximum size of all users and policies as JSON: the copy for a slave and the list of all policies have to fit into a frame of 16 MiB.
+const MAX_COPY_BYTES: usize = 15 << 20;
+
+/// A user that a start makes. `Debug` shows no secret.
+#[derive(Clone, Copy)]
+pub struct FirstUser<'a> {
+    /// The user.
+    pub name: &'a str,
+    /// Its secret.
+    pub secret: &'a str,
+    /// Its policies; `None`: it is a super user.
+    pub acl: Option<&'a AclInfo>,
+}
+
+impl fmt::Debug for FirstUser<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirstUser").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl FirstUser<'_> {
+    /// Checks name, secret and policies.
+    ///
+    /// # Errors
+    /// One is invalid.
+    pub fn check(&self) -> Result<(), AccountsError> {
+        self.account().map(drop)
+    }
+
+    fn account(&self) -> Result<Arc<Account>, AccountsError> {
+        let user_type = if self.acl.is_some() { UserType::Normal } else { UserType::Super };
+        let info = UserInfo {
+            password: Some(Password(self.secret.to_owned())),
+            user_type: Some(user_type.name().to_owned()),
+            ..UserInfo::default()
+        };
+        let policies = self.acl.map_or(Ok(Vec::new()), |acl| policy::parsed(&acl.policies))?;
+        Ok(Account::new(user::made_of(self.name, &info)?, merged(Vec::new(), policies)?))
+    }
+}
 
 /// Who asks for a change of users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +76,8 @@ pub struct Accounts {
     state: ArcSwap<State>,
     /// Held by whoever changes something.
     file: Mutex<UsersFile>,
+    /// Whether the file was missing.
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -44,22 +87,45 @@ struct State {
 }
 
 impl Accounts {
-    /// Reads the file; a missing one is empty.
+    /// Reads the file; a missing one without a backup is empty.
     ///
     /// # Errors
-    /// The file cannot be read or decoded, or others may read it.
+    /// The file cannot be read or decoded, others may read it, or it is missing and its backup is not.
     pub fn open(path: PathBuf) -> Result<Arc<Self>, AccountsError> {
         let file = UsersFile::new(path.clone());
-        let content = file.load()?;
+        let found = file.load()?;
+        Self::with(file, path, found)
+    }
+
+    /// [`Accounts::open`] for an operator who begins anew: a missing file is empty, whatever its backup has.
+    pub(crate) fn open_anew(path: PathBuf) -> Result<Arc<Self>, AccountsError> {
+        let file = UsersFile::new(path.clone());
+        let found = file.load_alone()?;
+        Self::with(file, path, found)
+    }
+
+    fn with(file: UsersFile, path: PathBuf, found: Option<Content>) -> Result<Arc<Self>, AccountsError> {
+        let is_new = found.is_none();
+        let content = found.unwrap_or_default();
         let users =
             content.users().map_err(|error| AccountsError::Damaged { path, reason: error.to_string() })?;
         let state = State { version: content.data_version, users };
-        Ok(Arc::new(Self { state: ArcSwap::from_pointee(state), file: Mutex::new(file) }))
+        Ok(Arc::new(Self { state: ArcSwap::from_pointee(state), file: Mutex::new(file), is_new }))
+    }
+
+    /// Whether there was no file when it was opened: the first start.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Whether there is no user.
     pub fn is_empty(&self) -> bool {
         self.state.load().users.is_empty()
+    }
+
+    /// Number of users.
+    pub fn count(&self) -> usize {
+        self.state.load().users.len()
     }
 
     /// Version of users and policies; each change has another one.
@@ -125,27 +191,36 @@ impl Accounts {
     /// # Errors
     /// As [`Accounts::create_user`].
     pub fn ensure_super(&self, name: &str, password: &str) -> Result<bool, AccountsError> {
-        let info = UserInfo {
-            password: Some(Password(password.to_owned())),
-            user_type: Some(UserType::Super.name().to_owned()),
-            ..UserInfo::default()
-        };
-        self.create_with(name, &info, Vec::new(), Caller::Super)
+        Ok(!self.ensure_all(&[FirstUser { name, secret: password, acl: None }])?.is_empty())
     }
 
-    /// Makes a user with policies at a start, unless a user of this name exists. Says whether it was made.
+    /// Makes users at a start in one change, except those that exist. Returns the names of the new ones.
     ///
     /// # Errors
     /// As [`Accounts::create_user`] and [`Accounts::set_policies`].
-    pub fn ensure_user(&self, name: &str, password: &str, acl: &AclInfo) -> Result<bool, AccountsError> {
-        let info = UserInfo { password: Some(Password(password.to_owned())), ..UserInfo::default() };
-        self.create_with(name, &info, policy::parsed(&acl.policies)?, Caller::Super)
+    pub fn ensure_all(&self, wanted: &[FirstUser<'_>]) -> Result<Vec<String>, AccountsError> {
+        let mut made = Vec::new();
+        self.change(|users| {
+            for wanted in wanted {
+                if users.contains_key(wanted.name) {
+                    continue;
+                }
+                if users.len() >= MAX_USERS {
+                    return Err(AccountsError::TooMany { what: "users", limit: MAX_USERS });
+                }
+                users.insert(wanted.name.into(), wanted.account()?);
+                made.push(wanted.name.to_owned());
+            }
+            Ok(!made.is_empty())
+        })?;
+        Ok(made)
     }
 
     /// Changes what the body states: password, second password, end of a rotation, type, status.
     ///
     /// # Errors
-    /// Invalid value; unknown user; super user, and the caller is none; the file cannot be written.
+    /// Invalid value; unknown user; super user, and the caller is none; a rotation is open, and the body begins another one; the file cannot
+    /// be written.
     pub fn update_user(&self, name: &str, info: &UserInfo, by: Caller) -> Result<(), AccountsError> {
         user::check_name(name)?;
         self.change(|users| {
@@ -179,14 +254,18 @@ impl Accounts {
     /// Adds policies to those of a user; one of the same type and resource is replaced.
     ///
     /// # Errors
-    /// The subject is not a user; a policy is invalid; there are too many; the file is not written.
-    pub fn set_policies(&self, subject: &str, acl: &AclInfo) -> Result<(), AccountsError> {
+    /// The subject is not a user, or a super user, and the caller is none; a policy is invalid or never decides; two contradict each other;
+    /// there are too many; the file is not written.
+    pub fn set_policies(&self, subject: &str, acl: &AclInfo, by: Caller) -> Result<(), AccountsError> {
         let name = name_of(subject)?;
         let policies = policy::parsed(&acl.policies)?;
+        policy::check_use(&policies)?;
+        policy::check_single(&policies)?;
         self.change(|users| {
             let Some(account) = users.get(name) else {
                 return Err(AccountsError::NoSubject { subject: policy::subject(name) });
             };
+            check_caller(&account.user, by, "update")?;
             let all = merged(account.policies.clone(), policies)?;
             let is_changed = all != account.policies;
             let account = Account::new(account.user.clone(), all);
@@ -198,18 +277,20 @@ impl Accounts {
     /// Deletes the policy of a type about a resource; without a resource all policies of the user. A resource without a policy is fine.
     ///
     /// # Errors
-    /// The subject is not a user, or has no policies; a value is invalid; the file is not written.
+    /// The subject is not a user, or has no policies, or is a super user, and the caller is none; a value is invalid; the file is not written.
     pub fn delete_policies(
         &self,
         subject: &str,
         policy_type: Option<&str>,
         resource: Option<&str>,
+        by: Caller,
     ) -> Result<(), AccountsError> {
         let name = name_of(subject)?;
         let policy_type = PolicyType::parse(policy_type)?;
         let resource: Option<Resource> = said(resource).map(str::parse).transpose()?;
         self.change(|users| {
             let account = users.get(name).ok_or(AccountsError::NoUser)?;
+            check_caller(&account.user, by, "update")?;
             if account.policies.is_empty() {
                 return Err(AccountsError::NoPolicies);
             }
@@ -267,6 +348,9 @@ impl Accounts {
     }
 
     /// Makes a change, writes it if there was one, and lets it be seen.
+    ///
+    /// # Errors
+    /// Users and policies would grow beyond the copy for a slave; the file is not written.
     fn change(
         &self,
         change: impl FnOnce(&mut Users) -> Result<bool, AccountsError>,
@@ -278,10 +362,20 @@ impl Accounts {
             return Ok(());
         }
         let version = state.version.next(now_ms());
-        file.save(&Content::of(version, &users))?;
+        let content = Content::of(version, &users);
+        let former = || Content::of(version, &state.users).size_bytes();
+        if is_too_large(content.size_bytes(), former, MAX_COPY_BYTES) {
+            return Err(AccountsError::TooLarge { limit_bytes: MAX_COPY_BYTES });
+        }
+        file.save(&content)?;
         self.state.store(Arc::new(State { version, users }));
         Ok(())
     }
+}
+
+/// Whether a change is refused because of the size after it. A change that shrinks a table is not.
+fn is_too_large(size_bytes: usize, former_bytes: impl FnOnce() -> usize, limit_bytes: usize) -> bool {
+    size_bytes > limit_bytes && size_bytes > former_bytes()
 }
 
 /// Adds policies to others; one of the same type and resource is replaced.

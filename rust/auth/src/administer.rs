@@ -1,17 +1,15 @@
 //! Requests about users and policies (codes 3001 to 3010), for a broker and a name server alike.
 
-use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::header::{
     AclRequestHeader, DeleteAclRequestHeader, Header, HeaderError, ListAclsRequestHeader,
     ListUsersRequestHeader, UserRequestHeader,
 };
-use rocketpy_protocol::json::{self, JsonError};
+use rocketpy_protocol::{Command, json};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::AccountsError;
 use crate::accounts::{Accounts, Caller};
+use crate::{AccountsError, BodyError, request_body};
 
 /// Why a request about users or policies is refused. The text is the remark of the answer, and holds no secret.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +18,7 @@ pub enum AdministerError {
     #[error(transparent)]
     Header(#[from] HeaderError),
     #[error("request body: {0}")]
-    Body(#[from] JsonError),
+    Body(#[from] BodyError),
     #[error(transparent)]
     Accounts(#[from] AccountsError),
     #[error("request code {code} is not about users or policies")]
@@ -57,21 +55,25 @@ pub fn administer(
         code::AUTH_CREATE_USER | code::AUTH_UPDATE_USER | code::AUTH_DELETE_USER => {
             let UserRequestHeader { username } = UserRequestHeader::read(&request.ext)?;
             match request.code {
-                code::AUTH_CREATE_USER => accounts.create_user(username, &body(request)?, by)?,
-                code::AUTH_UPDATE_USER => accounts.update_user(username, &body(request)?, by)?,
+                code::AUTH_CREATE_USER => {
+                    accounts.create_user(username, &request_body::user(&request.body)?, by)?
+                }
+                code::AUTH_UPDATE_USER => {
+                    accounts.update_user(username, &request_body::user(&request.body)?, by)?
+                }
                 _ => accounts.delete_user(username, by)?,
             }
             Ok(success())
         }
         code::AUTH_CREATE_ACL | code::AUTH_UPDATE_ACL => {
             let AclRequestHeader { subject } = AclRequestHeader::read(&request.ext)?;
-            accounts.set_policies(subject, &body(request)?)?;
+            accounts.set_policies(subject, &request_body::policies(&request.body)?, by)?;
             Ok(success())
         }
         code::AUTH_DELETE_ACL => {
             let DeleteAclRequestHeader { subject, policy_type, resource } =
                 DeleteAclRequestHeader::read(&request.ext)?;
-            accounts.delete_policies(subject, policy_type, resource)?;
+            accounts.delete_policies(subject, policy_type, resource, by)?;
             Ok(success())
         }
         _ => {
@@ -110,10 +112,6 @@ fn answer(
         }
         code => Err(AdministerError::Code { code }),
     }
-}
-
-fn body<T: DeserializeOwned>(request: &Command) -> Result<T, JsonError> {
-    json::from_slice(&request.body)
 }
 
 fn json_of<T: Serialize>(value: &T) -> Vec<u8> {

@@ -1,11 +1,12 @@
-//! The audit log: who was denied what, and what administrators changed, as JSON lines.
+//! The audit log: who was denied what, what administrators changed, and who got secrets, as JSON lines.
 //!
-//! A flood of denials does not fill the disk: each address has a number of lines per interval, and one line counts those that were left out.
+//! A flood does not fill the disk: each address has a number of denials per interval, each user that is not a super user a number of changes,
+//! and one line counts those that were left out.
 //! A thread writes, so that no request waits for the disk.
 
 mod limit;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +15,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, RealDisk, RotatedFile, RotatedFileConfig, now_ms};
+use rocketpy_model::printable::beginning;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::json;
 use serde::Serialize;
 use tracing::warn;
 
 use self::limit::{LeftOut, Limiter};
+use crate::policy::subject;
 
+/// Denials of an address, and changes of a user that is not a super user, that are written in an interval of 10 s.
+const MAX_DENIALS: u32 = 20;
+const MAX_CHANGES: u32 = 100;
+/// The address of lines about changes that no request made.
+const LOCAL: &str = "local";
 /// Lines that wait for the disk; those beyond are counted, not written.
 const MAX_WAITING: usize = 1024;
 /// Time between two searches for lines that were left out.
@@ -37,6 +45,13 @@ pub struct AuditConfig {
     pub kept_files: u32,
 }
 
+impl AuditConfig {
+    /// A log of up to 11 files of 64 MiB.
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path, max_bytes: 64 << 20, kept_files: 10 }
+    }
+}
+
 /// What a line says besides time and address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
@@ -48,8 +63,21 @@ pub struct Audited {
     pub resource: String,
     /// What it needed.
     pub action: String,
-    /// `admitted`, or why it was denied.
+    /// `admitted`, or why it was denied: [`Audit::denied`] begins it with `denied: `, which tools look for.
     pub result: String,
+}
+
+impl Audited {
+    /// A line about a user that no request made: `how` says what did.
+    pub fn local_user(name: &str, how: String) -> Self {
+        Self {
+            user: None,
+            code: request::AUTH_CREATE_USER,
+            resource: subject(&beginning(name)),
+            action: "Update".to_owned(),
+            result: how,
+        }
+    }
 }
 
 /// A line of the log.
@@ -68,7 +96,8 @@ struct Line<'a> {
 #[derive(Debug)]
 struct Entry {
     at_ms: i64,
-    from: SocketAddr,
+    /// `None`: no request.
+    from: Option<SocketAddr>,
     audited: Audited,
 }
 
@@ -81,11 +110,15 @@ pub struct Audit {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    limiter: Limiter,
+    denials: Limiter<IpAddr>,
+    /// By user.
+    changes: Limiter<String>,
     /// Lines that found no room while the disk was slow.
     lost: AtomicU64,
+    /// Lines since the start that were not written, for either reason.
+    not_written: AtomicU64,
 }
 
 impl Audit {
@@ -100,7 +133,12 @@ impl Audit {
         }
         let file = RotatedFile::open(RotatedFileConfig { path, max_bytes, kept_files, is_private: true })?;
         let (lines, waiting) = sync_channel(MAX_WAITING);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            denials: Limiter::new(MAX_DENIALS),
+            changes: Limiter::new(MAX_CHANGES),
+            lost: AtomicU64::new(0),
+            not_written: AtomicU64::new(0),
+        });
         let of_writer = shared.clone();
         let writer = thread::Builder::new().name("audit".to_owned()).spawn(move || {
             Writer { file, shared: of_writer, is_failing: false }.run(&waiting);
@@ -111,23 +149,47 @@ impl Audit {
     }
 
     /// Notes a denied request, unless its address had enough lines.
-    pub(crate) fn denied(&self, from: SocketAddr, audited: Audited) {
+    pub(crate) fn denied(&self, from: SocketAddr, mut audited: Audited) {
+        audited.result.insert_str(0, "denied: ");
         let at_ms = now_ms();
-        if self.shared.limiter.takes(from.ip(), at_ms) {
-            self.push(Entry { at_ms, from, audited });
+        if self.shared.denials.takes_from(from.ip(), at_ms) {
+            self.push(Entry { at_ms, from: Some(from), audited });
+        } else {
+            self.shared.not_written.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Notes an admitted change.
-    pub(crate) fn changed(&self, from: SocketAddr, audited: Audited) {
-        self.push(Entry { at_ms: now_ms(), from, audited });
+    /// Notes an admitted request of a super user.
+    pub(crate) fn admitted(&self, from: SocketAddr, audited: Audited) {
+        self.push(Entry { at_ms: now_ms(), from: Some(from), audited });
+    }
+
+    /// Notes an admitted request of another user, unless it had enough lines.
+    pub(crate) fn admitted_normal(&self, from: SocketAddr, audited: Audited) {
+        let at_ms = now_ms();
+        if self.shared.changes.takes(audited.user.clone().unwrap_or_default(), at_ms) {
+            self.push(Entry { at_ms, from: Some(from), audited });
+        } else {
+            self.shared.not_written.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a change of the process itself, or of a command on its files.
+    pub fn local(&self, audited: Audited) {
+        self.push(Entry { at_ms: now_ms(), from: None, audited });
     }
 
     fn push(&self, entry: Entry) {
         let is_taken = self.lines.as_ref().is_some_and(|lines| lines.try_send(entry).is_ok());
         if !is_taken {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
+            self.shared.not_written.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Lines since the start that were not written: beyond a limit, or because the disk was slow.
+    pub(crate) fn not_written(&self) -> u64 {
+        self.shared.not_written.load(Ordering::Relaxed)
     }
 }
 
@@ -153,7 +215,8 @@ impl Writer {
         loop {
             let entry = waiting.recv_timeout(SEARCH_EVERY);
             if let Ok(Entry { at_ms, from, audited }) = &entry {
-                self.write(*at_ms, &from.to_string(), audited);
+                let from = from.map_or_else(|| LOCAL.to_owned(), |from| from.to_string());
+                self.write(*at_ms, &from, audited);
             }
             let is_over = matches!(entry, Err(RecvTimeoutError::Disconnected));
             let now_ms = now_ms();
@@ -167,11 +230,16 @@ impl Writer {
         }
     }
 
-    /// One line for each address whose denials were left out, and one for what found no room.
+    /// One line for each address whose denials and each user whose changes were left out, and one for what found no room.
     fn write_left_out(&mut self, now_ms: i64, is_over: bool) {
-        for LeftOut { from, lines } in self.shared.limiter.left_out(now_ms, is_over) {
+        for LeftOut { key, lines } in self.shared.denials.left_out(now_ms, is_over) {
+            let from = key.map_or_else(|| "*".to_owned(), |from| from.to_string());
             let result = format!("{lines} denied requests of this address left out");
             self.write(now_ms, &from, &Audited { result, ..Audited::default() });
+        }
+        for LeftOut { key: user, lines } in self.shared.changes.left_out(now_ms, is_over) {
+            let result = format!("{lines} admitted changes of this user left out");
+            self.write(now_ms, "*", &Audited { user, result, ..Audited::default() });
         }
         let lost = self.shared.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rocketpy_model::DataVersion;
 use rocketpy_protocol::body::{Password, PolicyInfo};
+use rocketpy_protocol::json;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{self, Policy};
@@ -57,6 +58,11 @@ impl Content {
         Self { data_version, users: users.iter().map(stored).collect() }
     }
 
+    /// Size of the copy for a slave.
+    pub(crate) fn size_bytes(&self) -> usize {
+        json::to_vec(self).len()
+    }
+
     /// The users, checked as requests are.
     ///
     /// # Errors
@@ -86,7 +92,7 @@ impl StoredUser {
 
     fn account(&self, name: &str) -> Result<Arc<Account>, AccountsError> {
         check_name(name)?;
-        let mut oldest_first = self.secrets.iter().rev();
+        let mut oldest_first = self.secrets.iter().take(2).rev();
         let mut secrets = Secrets::new(oldest_first.next().map_or("", |secret| &secret.0))?;
         for secret in oldest_first {
             secrets.rotate(&secret.0)?;

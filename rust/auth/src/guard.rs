@@ -5,6 +5,7 @@ mod admitted;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocketpy_env::now_ms;
 use rocketpy_model::printable::beginning;
@@ -15,14 +16,13 @@ use rocketpy_protocol::{Command, signature};
 use rocketpy_remoting::{Connection, RequestCheck, Response};
 
 pub use self::admitted::Permit;
-use crate::Accounts;
 use crate::audit::{Audit, Audited};
 use crate::content::Account;
 use crate::needs::{Need, Needs, NeedsError, Target, needs};
 use crate::policy::{Actions, Decision};
 use crate::replay::{ReplayWindow, Replayed};
 use crate::rules::{Rules, is_replication};
-use crate::user::UserStatus;
+use crate::{Accounts, Caller};
 
 /// Checks requests against users and policies. It never waits.
 pub struct Guard {
@@ -30,6 +30,18 @@ pub struct Guard {
     rules: Rules,
     audit: Option<Arc<Audit>>,
     window: ReplayWindow,
+    denied: AtomicU64,
+}
+
+/// What a guard has done since the start, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardFigures {
+    /// Users now.
+    pub users: usize,
+    /// Requests denied.
+    pub denied: u64,
+    /// Lines that the audit log left out.
+    pub audit_lines_left_out: u64,
 }
 
 impl fmt::Debug for Guard {
@@ -49,6 +61,10 @@ enum Denial {
     Disabled(String),
     #[error("check signature failed.")]
     Signature,
+    #[error(
+        "check proof failed: field RpProof of User:{0} is not that of this request code, these fields and this body"
+    )]
+    Proof(String),
     #[error("request of User:{user} needs a proof (field RpProof), which clients of RocketPy add: {why}")]
     NoProof { user: String, why: &'static str },
     #[error("request of User:{user} is refused: {source}")]
@@ -78,12 +94,21 @@ const SUPER_ONLY: &str = "only a super user may.";
 impl Guard {
     /// A guard of these users. [`Rules::check`] says whether the rules close every door.
     pub fn new(accounts: Arc<Accounts>, rules: Rules, audit: Option<Arc<Audit>>) -> Arc<Self> {
-        Arc::new(Self { accounts, rules, audit, window: ReplayWindow::new() })
+        Arc::new(Self { accounts, rules, audit, window: ReplayWindow::new(), denied: AtomicU64::new(0) })
     }
 
     /// The users that it checks against.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
+    }
+
+    /// What it has done since the start.
+    pub fn figures(&self) -> GuardFigures {
+        GuardFigures {
+            users: self.accounts.count(),
+            denied: self.denied.load(Ordering::Relaxed),
+            audit_lines_left_out: self.audit.as_ref().map_or(0, |audit| audit.not_written()),
+        }
     }
 
     /// Checks a request that came from `from` at `now_ms`, in milliseconds since 1970.
@@ -109,12 +134,8 @@ impl Guard {
     /// The user that sent the request, if it proves to be.
     fn authenticate(&self, request: &Command, now_ms: i64) -> Result<Arc<Account>, Denial> {
         let name = access_key(request).ok_or(Denial::NoUser)?;
-        let account =
-            self.accounts.account(name).ok_or_else(|| Denial::Unknown(beginning(name).into_owned()))?;
+        let account = self.enabled(name)?;
         let user = &account.user;
-        if user.status == UserStatus::Disable {
-            return Err(Denial::Disabled(user.name.clone()));
-        }
         let proof = Proof::read(request).map_err(|_| Denial::MalformedProof(user.name.clone()))?;
         let Some(proof) = proof else {
             if self.rules.require_proof || is_replication(request.code) {
@@ -128,7 +149,9 @@ impl Guard {
         };
         // The proof covers all that the signature covers, and its field is in every request of a client that makes proofs.
         if !user.secrets.iter().any(|secret| proof.is_of(request, secret)) {
-            return Err(Denial::Signature);
+            // A wrong secret breaks both. Where the signature holds, the secret is right and the request is another one.
+            let is_signed = user.secrets.iter().any(|secret| signature::is_signed(request, secret));
+            return Err(if is_signed { Denial::Proof(user.name.clone()) } else { Denial::Signature });
         }
         let accepted = self.window.accept(user.is_super(), &user.name, &proof, now_ms);
         accepted.map_err(|source| Denial::Replayed { user: user.name.clone(), source })?;
@@ -139,16 +162,10 @@ impl Guard {
     fn authorize(&self, account: &Account, request: &Command, from: SocketAddr) -> Result<(), Denial> {
         let needs: Needs<'_> =
             needs(request).map_err(|source| Denial::NoNeeds { user: account.user.name.clone(), source })?;
-        needs.iter().try_for_each(|need| self.allows(account, request, need, from))
+        needs.iter().try_for_each(|need| self.allows(account, request.code, need, from))
     }
 
-    fn allows(
-        &self,
-        account: &Account,
-        request: &Command,
-        need: &Need<'_>,
-        from: SocketAddr,
-    ) -> Result<(), Denial> {
+    fn allows(&self, account: &Account, code: i32, need: &Need<'_>, from: SocketAddr) -> Result<(), Denial> {
         if account.user.is_super() {
             return Ok(());
         }
@@ -159,7 +176,7 @@ impl Guard {
             from: from.ip().to_canonical(),
             why,
             actions: need.actions,
-            code: request.code,
+            code,
         })
     }
 
@@ -185,6 +202,7 @@ impl Guard {
     /// Answers a denied request and writes it into the audit log.
     fn refuse(&self, from: SocketAddr, request: &Command, denial: &Denial) -> Response {
         let remark = denial.to_string();
+        self.denied.fetch_add(1, Ordering::Relaxed);
         if let Some(audit) = &self.audit {
             let (resource, actions) = match denial {
                 Denial::NotAllowed { resource, actions, .. } => (resource.clone(), actions.to_string()),
@@ -203,16 +221,38 @@ impl Guard {
         with_reason(Response::status(code, remark))
     }
 
-    /// Writes an admitted change of an administrator into the audit log.
-    fn note_change(&self, from: SocketAddr, request: &Command) {
-        let Some(audit) = &self.audit else { return };
+    /// Writes an admitted change of an administrator into the audit log, and a request that reads passwords.
+    fn note_admitted(&self, from: SocketAddr, request: &Command, is_private: bool) {
         let is_change = matches!(
             request::of(request.code),
             Some(row) if row.effect == Effect::Change && row.asked_by == Party::Administrator
         );
         if is_change {
-            let (resource, actions) = self.changed(request);
-            audit.changed(from, audited(request, resource, actions, "admitted"));
+            self.note(from, request, "admitted");
+        } else if is_private && self.reads_secrets(request) {
+            self.note(from, request, "admitted, the answer has passwords");
+        }
+    }
+
+    /// Whether a super user asks for users that are there, which a private connection answers with passwords.
+    fn reads_secrets(&self, request: &Command) -> bool {
+        let is_there = match request.code {
+            request::AUTH_GET_USER => {
+                request.ext.get("username").is_some_and(|name| self.accounts.account(name).is_some())
+            }
+            code => code == request::AUTH_LIST_USER,
+        };
+        is_there && self.caller_of(request) == Caller::Super
+    }
+
+    /// Writes an admitted request into the audit log.
+    pub fn note(&self, from: SocketAddr, request: &Command, result: &str) {
+        let Some(audit) = &self.audit else { return };
+        let (resource, actions) = self.changed(request);
+        let audited = audited(request, resource, actions, result);
+        match self.caller_of(request) {
+            Caller::Super => audit.admitted(from, audited),
+            Caller::Normal => audit.admitted_normal(from, audited),
         }
     }
 
@@ -238,7 +278,7 @@ impl RequestCheck for Guard {
         let from = connection.peer();
         match self.check(request, from, now_ms()) {
             Ok(()) => {
-                self.note_change(from, request);
+                self.note_admitted(from, request, connection.is_private());
                 None
             }
             Err(denial) => Some(self.refuse(from, request, &denial)),

@@ -20,16 +20,18 @@ mod needs;
 mod offline;
 mod policy;
 mod replay;
+mod request_body;
 mod rulebook;
 mod rules;
 mod snapshot;
 mod user;
 
-pub use accounts::{Accounts, Caller, MAX_USERS};
+pub use accounts::{Accounts, Caller, FirstUser, MAX_USERS};
 pub use administer::{AdministerError, administer};
 pub use audit::{Audit, AuditConfig, Audited};
 pub use error::AccountsError;
-pub use guard::{Guard, Permit};
+pub use file::UsersLock;
+pub use guard::{Guard, GuardFigures, Permit};
 pub use migration::{Migrated, MigrationError, is_plain_acl, migrate};
 pub use needs::{Need, Needs, NeedsError, Target, needs};
 pub use offline::{PutOffline, put_offline};
@@ -37,6 +39,7 @@ pub use policy::{
     Action, Actions, Decision, MAX_POLICIES, MAX_SOURCE_IPS, Policy, PolicyType, Resource, ResourceType,
     policies_read_back,
 };
+pub use request_body::BodyError;
 pub use rules::{Rules, RulesError};
 pub use snapshot::{SealError, Snapshot};
 pub use user::{SECRET_MAX_BYTES, Secrets, User, UserStatus, UserType};

@@ -1,5 +1,6 @@
 //! Policies: what a user may do with which resources.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -149,6 +150,17 @@ impl ResourceType {
         }
     }
 
+    /// The actions that requests need on such a resource.
+    const fn needed(self) -> Actions {
+        use Action::{Create, Delete, Get, List, Pub, Sub, Update};
+        match self {
+            Self::Cluster => Actions::of(&[Update, Get, List]),
+            Self::Topic => Actions::of(&[Pub, Sub, Create, Update, Delete, Get]),
+            Self::Group => Actions::of(&[Sub, Create, Update, Delete, Get]),
+            Self::Namespace => Actions::of(&[]),
+        }
+    }
+
     fn is_name(self, name: &str) -> bool {
         match self {
             Self::Cluster => check_cluster(name).is_ok(),
@@ -161,6 +173,16 @@ impl ResourceType {
 
 fn is_of_group(name: &str) -> bool {
     name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX)
+}
+
+impl Resource {
+    /// The kind; `None` for everything.
+    const fn kind(&self) -> Option<ResourceType> {
+        match self {
+            Self::Everything => None,
+            Self::All(kind) | Self::Prefix(kind, _) | Self::One(kind, _) => Some(*kind),
+        }
+    }
 }
 
 impl FromStr for Resource {
@@ -292,6 +314,25 @@ impl Policy {
         })
     }
 
+    /// # Errors
+    /// No request needs one of its actions on its kind of resource.
+    fn check_use(&self) -> Result<(), AccountsError> {
+        match self.resource.kind() {
+            Some(ResourceType::Namespace) => {
+                let wanted =
+                    "about topics or groups: names in a namespace begin with it, as in Topic:NAMESPACE%*";
+                Err(AccountsError::value("resource", wanted, &self.resource.to_string()))
+            }
+            Some(kind) if !kind.needed().meets(self.actions) => Err(AccountsError::Useless {
+                actions: self.actions,
+                resource: beginning(&self.resource.to_string()).into_owned(),
+                kind: kind.name(),
+                needed: kind.needed(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn entry(&self) -> PolicyEntryInfo {
         PolicyEntryInfo {
             actions: self.actions.names(),
@@ -325,6 +366,34 @@ pub(crate) fn parsed(policies: &[PolicyInfo]) -> Result<Vec<Policy>, AccountsErr
         }
     }
     Ok(parsed)
+}
+
+/// Refuses policies none of which ever decides. Useless ones among others are accepted: mqadmin gives all resources of a command the same
+/// actions, and copies what migrations wrote.
+///
+/// # Errors
+/// No request needs one of their actions on their kinds of resources.
+pub(crate) fn check_use(policies: &[Policy]) -> Result<(), AccountsError> {
+    let mut checked = policies.iter().map(Policy::check_use);
+    let first = checked.next().unwrap_or(Ok(()));
+    if checked.any(|checked| checked.is_ok()) { Ok(()) } else { first }
+}
+
+/// Refuses two different policies of one type about one resource: the last one would replace the others, also those that deny.
+///
+/// # Errors
+/// There are two.
+pub(crate) fn check_single(policies: &[Policy]) -> Result<(), AccountsError> {
+    let mut seen: HashMap<(&'static str, &Resource), &Policy> = HashMap::new();
+    for policy in policies {
+        let policy_type = policy.policy_type.name();
+        let former = seen.insert((policy_type, &policy.resource), policy);
+        if former.is_some_and(|former| former != policy) {
+            let resource = beginning(&policy.resource.to_string()).into_owned();
+            return Err(AccountsError::Twice { resource, policy_type });
+        }
+    }
+    Ok(())
 }
 
 /// The policies as a body, those of type Custom first; only those that `is_wanted`.

@@ -9,6 +9,9 @@ use rocketpy_protocol::proof::Proof;
 
 /// Maximum difference between the clocks of client and server, and maximum age of a proof.
 pub(crate) const MAX_SKEW_MS: i64 = 5 * 60 * 1000;
+/// Streams further in the future than this are forgotten: the clock was set back. Smaller steps keep them, because their proofs would be
+/// accepted again.
+const MAX_FUTURE_MS: i64 = 60 * 60 * 1000;
 /// Requests of a stream that may come behind a later one.
 const WINDOW: u64 = 4096;
 /// Maximum number of streams of all users; one takes some 600 bytes. Super users may have more.
@@ -108,7 +111,12 @@ impl ReplayWindow {
         for shard in &self.shards {
             shard.lock().retain(|_, streams| {
                 let before = streams.len();
-                streams.retain(|_, stream| now_ms.saturating_sub(stream.newest_ms) <= MAX_SKEW_MS);
+                // A stream of the far future was accepted before the clock was set back.
+                let is_needed = |stream: &Stream| {
+                    let age_ms = now_ms.saturating_sub(stream.newest_ms);
+                    (-MAX_FUTURE_MS..=MAX_SKEW_MS).contains(&age_ms)
+                };
+                streams.retain(|_, stream| is_needed(stream));
                 self.streams.fetch_sub(before - streams.len(), Ordering::Relaxed);
                 !streams.is_empty()
             });
@@ -256,6 +264,24 @@ mod tests {
             window.accept(false, "alice", &proofs(7, 1, NOW_MS)[0], later_ms).is_err(),
             "a forgotten one is too old"
         );
+    }
+
+    #[test]
+    fn streams_of_a_clock_that_was_set_back_make_room() {
+        let window = ReplayWindow::new();
+        let accept = |id, at_ms, now_ms| window.accept(false, "alice", &proofs(id, 1, at_ms)[0], now_ms);
+        let ahead_ms = NOW_MS + 24 * MAX_FUTURE_MS;
+        for id in 0..MAX_STREAMS_OF_USER as u64 {
+            assert_eq!(accept(id, ahead_ms, ahead_ms), Ok(()));
+        }
+        let back_ms = ahead_ms - MAX_FUTURE_MS;
+        assert_eq!(
+            accept(u64::MAX, back_ms, back_ms),
+            Err(Replayed::TooManyStreams),
+            "a small step keeps them"
+        );
+        assert_eq!(accept(u64::MAX, NOW_MS, NOW_MS), Ok(()));
+        assert_eq!(window.streams.load(Ordering::Relaxed), 1);
     }
 
     #[test]

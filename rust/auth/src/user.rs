@@ -67,13 +67,16 @@ impl Secrets {
         Ok(Self { newest: secret.to_owned(), older: None })
     }
 
-    /// Begins a rotation: the secret joins the newest one; an older one ends.
+    /// Begins a rotation: the secret joins the newest one. It may be repeated with the same secret.
     ///
     /// # Errors
-    /// As [`Secrets::new`].
+    /// As [`Secrets::new`]; a rotation is open.
     pub fn rotate(&mut self, secret: &str) -> Result<(), AccountsError> {
         check_secret(secret)?;
         if self.newest != secret {
+            if self.are_two() {
+                return Err(AccountsError::RotationOpen);
+            }
             self.older = Some(std::mem::replace(&mut self.newest, secret.to_owned()));
         }
         Ok(())
@@ -140,11 +143,11 @@ impl UserType {
     }
 
     /// # Errors
-    /// The name is another one; case does not count.
+    /// The name is another one; case does not count. The error does not show it: it may be a secret at a wrong place.
     pub fn parse(text: &str) -> Result<Self, AccountsError> {
         let known = [Self::Super, Self::Normal];
         let found = known.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| AccountsError::value("userType", "Super or Normal", text))
+        found.ok_or_else(|| AccountsError::Kind { field: "userType", wanted: "Super or Normal" })
     }
 }
 
@@ -162,7 +165,7 @@ impl UserStatus {
     pub fn parse(text: &str) -> Result<Self, AccountsError> {
         let known = [Self::Enable, Self::Disable];
         let found = known.into_iter().find(|status| status.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| AccountsError::value("userStatus", "enable or disable", text))
+        found.ok_or_else(|| AccountsError::Kind { field: "userStatus", wanted: "enable or disable" })
     }
 }
 

@@ -382,7 +382,7 @@ fn start_serving(
     let peers = Peers::new(parts.slaves.clone(), past);
     let orders = watch::Sender::default();
     let replication = Replication::start(ground, &peers, &advertised, slave_listener, &orders)?;
-    let metadata = Arc::new(MasterMetadata::new(parts, peers.master().clone(), peers.token_of_master()));
+    let metadata = Arc::new(MasterMetadata::new(parts, peers.master().clone(), peers.secret_of_master()));
     let role_changes = Arc::new(RoleChanges::new(
         ground.clone(),
         advertised,

@@ -85,6 +85,7 @@ pub use rocketpy_remoting::{
     Accepted, ClientTls, ClientTlsFiles, ClientVerification, Credentials, MemoryBudget, ServerTls,
     ServerTlsFiles, TlsError, TlsMode, Trust,
 };
+pub use rocketpy_store::files::lock_root;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };

@@ -208,6 +208,8 @@ pub(crate) enum Refusal {
     UsersOff,
     #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
+    #[error("cannot limit user {name}: no such user; `rocketpy user list` shows the users")]
+    NoUser { name: String },
     #[error("{0}")]
     OverQuota(Box<OverQuota>),
     #[error("number of quotas has reached {limit}; remove quotas, or limit several names by one")]
@@ -385,7 +387,7 @@ impl Refusal {
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
             Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
-            Self::NoOffset { .. } | Self::NoQuota { .. } => response::QUERY_NOT_FOUND,
+            Self::NoOffset { .. } | Self::NoQuota { .. } | Self::NoUser { .. } => response::QUERY_NOT_FOUND,
             Self::OverQuota(over) => match over.direction {
                 Direction::Send => response::SYSTEM_BUSY,
                 Direction::Pull => response::FLOW_CONTROL,

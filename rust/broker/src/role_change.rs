@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,10 +58,7 @@ const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
 /// The log cannot be read or written, or somebody has the store open.
 pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), BrokerError> {
     let cut = aside(move || {
-        let mut dirs = vec![config.commit_log_dir()];
-        dirs.extend(config.more_commit_log_dirs);
-        dirs.extend(config.read_only_commit_log_dirs);
-        let reader = StoreReader::open_in(&config.root, dirs).map_err(ToolError::from)?;
+        let reader = StoreReader::open_in(&config.root, log_dirs(&config)).map_err(ToolError::from)?;
         tools::cut(&reader, at, &mut |_| true)
     })
     .await?;
@@ -70,12 +68,13 @@ pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), Brok
 }
 
 /// Whether a slave of this master was promoted: it continues from this log, or from an earlier place of it.
-/// No name server knows this broker as the master then: of two masters, not each gives way to the other.
+/// No name server knows this broker as the master then: of two masters, not each gives way to the other. `is_empty`: this log has no record.
 async fn succession(
     client: &Client,
     config: &BrokerConfig,
     own: Option<&Advertised>,
     past: &Past<RealDisk>,
+    is_empty: bool,
 ) -> Option<Other> {
     let masters = masters(client, config).await.ok()?;
     if own.is_some_and(|own| masters.contains(&own.address())) {
@@ -83,7 +82,7 @@ async fn succession(
     }
     for master in masters {
         let Some((epochs, gives_way)) = master_log(client, &master, past).await else { continue };
-        if past.gives_way_to(&epochs) {
+        if past.gives_way_to(&epochs, is_empty) {
             let mut slaves = past.addresses();
             slaves.retain(|_, address| *address != master); // it was promoted
             let broker_id = free_id(client, config, slaves.into_keys().collect()).await;
@@ -91,11 +90,25 @@ async fn succession(
             assert!(order.has_id_of_role(), "a master gives way with the broker id of a slave: {order:?}");
             return Some(Other::Successor { master, order });
         }
-        if let Some(at) = past.epochs().continued_at(&epochs).filter(|_| !gives_way) {
+        if let Some(at) = past.diverges_at(&master, &epochs).filter(|_| !gives_way) {
             return Some(Other::Diverged(DivergedMaster { master, at }));
         }
     }
     None
+}
+
+/// Whether the log of a broker that has not started has no record. A log that cannot be read counts as one with records.
+async fn is_log_empty(config: &BrokerConfig) -> bool {
+    let (root, dirs) = (config.store.root.clone(), log_dirs(&config.store));
+    let look = move || StoreReader::open_in(&root, dirs)?.open_log()?.is_empty();
+    aside(look).await.unwrap_or(false)
+}
+
+fn log_dirs(config: &StoreConfig) -> Vec<PathBuf> {
+    let mut dirs = vec![config.commit_log_dir()];
+    dirs.extend(config.more_commit_log_dirs.iter().cloned());
+    dirs.extend(config.read_only_commit_log_dirs.iter().cloned());
+    dirs
 }
 
 /// Another master of this broker's name.
@@ -136,7 +149,7 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
     let secret = SharedSecret::of(config)?;
     let Some(past) = Past::look(RealDisk, &config.store.root, names, secret)? else { return Ok(()) };
     let client = config.new_client();
-    let (master, order) = match succession(&client, config, None, &past).await {
+    let (master, order) = match succession(&client, config, None, &past, is_log_empty(config).await).await {
         None => return Ok(()),
         Some(Other::Diverged(master)) => return Err(master.into()),
         Some(Other::Successor { master, order }) => (master, order),
@@ -182,7 +195,8 @@ impl Service for Succession {
         Box::pin(async {
             let changes = &self.changes;
             let (config, own) = (changes.ground.config(), &changes.advertised);
-            let found = succession(&self.client, &config, Some(own), &self.past).await;
+            let is_empty = changes.ground.store().max_physical_offset() == PhysicalOffset::ZERO;
+            let found = succession(&self.client, &config, Some(own), &self.past, is_empty).await;
             let diverged = match &found {
                 Some(Other::Diverged(master)) => Some(master.to_string()),
                 _ => None,

@@ -162,7 +162,7 @@ impl TestBroker {
             advertised.clone(),
             peers.clone(),
             Replication::default(),
-            Arc::new(MasterMetadata::new(&parts, peers.master().clone(), peers.token_of_master())),
+            Arc::new(MasterMetadata::new(&parts, peers.master().clone(), peers.secret_of_master())),
             watch::Sender::default(),
         ));
         let endpoints = Endpoints { advertised, slaves: None };

@@ -13,7 +13,7 @@ use rocketpy_remoting as remoting;
 use tracing::{debug, info, warn};
 
 use crate::created_topics::CreatedTopics;
-use crate::error::ClientError;
+use crate::error::{ClientError, denial};
 use crate::log_throttle::LogThrottle;
 use crate::names::NameServers;
 use crate::new_connections::NewConnections;
@@ -42,6 +42,8 @@ struct Shared {
     created: CreatedTopics,
     /// The language that requests name.
     language: Language,
+    /// The user that signs requests.
+    user: Option<String>,
 }
 
 impl Api {
@@ -50,12 +52,12 @@ impl Api {
         names: NameServers,
         arrivals: Arc<NewConnections>,
         timeout: Duration,
-        language: Language,
+        (language, user): (Language, Option<String>),
     ) -> Self {
         let (routes, without_lite_pull) = (Routes::default(), Mutex::default());
         let (retries, created) = (Mutex::default(), CreatedTopics::default());
         let shared =
-            Shared { remoting, names, routes, arrivals, without_lite_pull, retries, created, language };
+            Shared { remoting, names, routes, arrivals, without_lite_pull, retries, created, language, user };
         Self { shared: Arc::new(shared), timeout }
     }
 
@@ -84,7 +86,13 @@ impl Api {
     ) -> Result<Command, ClientError> {
         request.language = self.shared.language;
         let result = self.shared.remoting.call(address, request, timeout).await;
-        result.map_err(|error| outcome::of_call_error(operation, error))
+        let mut answer = result.map_err(|error| outcome::of_call_error(operation, error))?;
+        if answer.code == response::NO_PERMISSION
+            && let (Some(remark), Some(user)) = (&mut answer.remark, &self.shared.user)
+        {
+            denial::name_user(remark, user);
+        }
+        Ok(answer)
     }
 
     /// As [`call`](Self::call) within [`timeout`](Self::timeout); an answer without SUCCESS is an error.
@@ -210,6 +218,13 @@ impl Api {
         Ok(self.ask_for_cluster().await?.1)
     }
 
+    /// The brokers that one name server knows.
+    pub(crate) async fn cluster_info_at(&self, address: &str) -> Result<ClusterInfo, ClientError> {
+        const OPERATION: &str = "cluster query";
+        let answer = self.call_ok(address, OPERATION, wire::cluster_info()).await?;
+        wire::json(OPERATION, address, &answer.body)
+    }
+
     /// What a name server knows, and its address.
     async fn ask_for_cluster(&self) -> Result<(String, ClusterInfo), ClientError> {
         const OPERATION: &str = "cluster query";
@@ -284,7 +299,11 @@ impl Api {
         if let Some(route) = self.fetch_route(topic).await? {
             return Ok(self.learn(route));
         }
-        let template = self.fetch_route(system::TEMPLATE_TOPIC).await?;
+        // A user without rights on the template topic cannot have its topics created by a send.
+        let template = match self.fetch_route(system::TEMPLATE_TOPIC).await {
+            Err(error) if error.is_denial() => None,
+            template => template?,
+        };
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
                 if self.shared.created.note(topic) {

@@ -1,7 +1,7 @@
 //! What can go wrong in a client, and the questions that every error answers: may a retry help, may the call have been applied, what
 //! can the caller do.
 
-mod denial;
+pub(crate) mod denial;
 mod meaning;
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use self::ErrorClass::{
     InvalidArgument, MessageTooLarge, NotSupported, Offset, PartlySent, Protocol, Refused, RequestTimeout,
     Store, TopicNotFound, TransactionOver,
 };
+pub use self::denial::Grant;
 pub(crate) use self::denial::{ACCESS_CHANGE, ACCESS_QUERY};
 pub use self::meaning::{ErrorClass, ErrorMeaning};
 
@@ -23,6 +24,9 @@ pub use self::meaning::{ErrorClass, ErrorMeaning};
 pub(crate) const CONFIGURATION_CHANGE: &str = "configuration change";
 /// The field whose unit is most often mistaken.
 pub(crate) const AUTO_COMMIT: &str = "auto_commit";
+
+/// Why a plain connection was lost to a server that closes such connections.
+pub(crate) const TLS_ONLY: &str = "the server closed the plain connection, and speaks TLS";
 
 /// Local code of "cannot connect". See [`ClientError::code`].
 pub(crate) const CODE_CONNECT: i32 = 10001;
@@ -242,6 +246,9 @@ client_errors! {
     /// The server answered with a code that is not success.
     #[error("{operation} was refused by {address}: {code} {name}: {remark}")]
     Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String } => refused(operation, *code, remark);
+    /// A denial by users and policies, with all that the caller needs besides what the server named.
+    #[error("{refused}")]
+    Denied { refused: Box<Self>, needs: Vec<Grant> } => denied(refused, needs);
     /// A transaction that can never end as asked: it ended otherwise, or its half message is gone.
     #[error("{refused}")]
     TransactionOver { refused: Box<Self> } => ErrorMeaning { code: refused.code(), ..of(TransactionOver) };
@@ -254,7 +261,12 @@ client_errors! {
     /// The server offers no TLS, or one side did not accept the certificate of the other.
     #[error("cannot connect to {address} by TLS: {reason}")]
     Tls { address: String, reason: String, is_closed: bool } => ErrorMeaning { retryable: *is_closed, ..of(ConnectionFailed) }.code(CODE_CONNECT).hint(
-        "check that the server has TLS and its certificate names this host; trust its authority with Tls(ca_file=...), --tls-ca or ROCKETPY_TLS_CA",
+        if *is_closed {
+            "the server probably offers no TLS: connect without (no --tls-ca, ROCKETPY_TLS_CA or tls=Tls(...)), or give it a certificate \
+             (tlsServerCertPath and tlsServerKeyPath)"
+        } else {
+            "check that the server has TLS and its certificate names this host; trust its authority with Tls(ca_file=...), --tls-ca or ROCKETPY_TLS_CA"
+        },
     );
     /// No answer arrived in time.
     #[error("{operation} timed out after {timeout_ms} ms, server: {address}")]
@@ -284,7 +296,10 @@ client_errors! {
     NotFramed { operation: &'static str, reason: String } => of(InvalidArgument);
     /// The connection ended before the answer arrived.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
-    ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool } => of(ConnectionLost).code(CODE_CONNECT).retry().applied(*may_have_been_applied);
+    ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool } => of(ConnectionLost).code(CODE_CONNECT).retry().applied(*may_have_been_applied).hint_if(
+        reason == TLS_ONLY,
+        "switch TLS on: --tls-ca FILE before the command, tls=Tls(ca_file=...), or ROCKETPY_TLS_CA",
+    );
     /// The request was under way when the runtime ended, or it panicked.
     #[error("given up while it was under way: the runtime of the client ended, or the request panicked")]
     Abandoned => of(ConnectionLost).applied(true);
@@ -414,6 +429,27 @@ impl ClientError {
         matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
 
+    /// Whether users and policies of a server deny the request. It is denied again until an administrator or the user changes something.
+    pub fn is_denial(&self) -> bool {
+        match self {
+            Self::Refused { code, remark, .. } => {
+                *code == response::NO_PERMISSION && denial::is_final(remark)
+            }
+            Self::Denied { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Names all that the caller needs, if this is a denial: the server names what it missed first.
+    pub(crate) fn needing(self, needs: impl FnOnce() -> Vec<Grant>) -> Self {
+        match self {
+            Self::Refused { .. } if self.is_denial() => {
+                Self::Denied { refused: Box::new(self), needs: needs() }
+            }
+            error => error,
+        }
+    }
+
     /// The response code of the server, or the local code that Apache's client gives this failure.
     pub fn code(&self) -> Option<i32> {
         self.meaning().code
@@ -439,6 +475,17 @@ const fn of(class: ErrorClass) -> ErrorMeaning {
     ErrorMeaning::of(class)
 }
 
+/// What a denial means to a caller that needs all this.
+fn denied(refused: &ClientError, needs: &[Grant]) -> ErrorMeaning {
+    let meaning = refused.meaning();
+    match refused {
+        ClientError::Refused { remark, .. } => {
+            ErrorMeaning { hint: denial::hint(remark, needs).or(meaning.hint), ..meaning }
+        }
+        _ => meaning,
+    }
+}
+
 /// What a refusal of the server means.
 fn refused(operation: &str, code: i32, remark: &str) -> ErrorMeaning {
     let known = REFUSALS.iter().find(|refusal| refusal.code == code);
@@ -447,7 +494,7 @@ fn refused(operation: &str, code: i32, remark: &str) -> ErrorMeaning {
         if !denial::is_denial(operation, code, remark) {
             class = Refused;
         }
-        if let Some(hint) = denial::hint(remark) {
+        if let Some(hint) = denial::hint(remark, &[]) {
             return ErrorMeaning { hint: Some(hint), ..of(class).code(code) };
         }
     }

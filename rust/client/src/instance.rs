@@ -72,6 +72,7 @@ impl Instance {
     ) -> Arc<Self> {
         let (members, arrivals) = (Arc::<Members>::default(), Arc::<NewConnections>::default());
         let (replies, checks) = (Arc::<Replies>::default(), Arc::<Checks>::default());
+        let user = config.credentials.as_ref().map(|user| user.access_key.clone());
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
@@ -93,7 +94,13 @@ impl Instance {
             replies,
             checks,
             ids: UniqueIds::new(identity.local),
-            api: Api::new(remoting, names, arrivals.clone(), config.api_timeout, config.program.language),
+            api: Api::new(
+                remoting,
+                names,
+                arrivals.clone(),
+                config.api_timeout,
+                (config.program.language, user),
+            ),
             process_id: process_id(),
             arrivals,
             telling: tokio::sync::Mutex::default(),
@@ -169,18 +176,26 @@ impl Instance {
                 match api.call_ok(&address, OPERATION, request).await {
                     Ok(answer) => {
                         keep_delays.lock().insert(address.clone(), wire::keeps_delays(&answer));
-                        Some(wire::other_subscriptions(&address, &answer))
+                        Ok(wire::other_subscriptions(&address, &answer))
                     }
                     Err(error) => {
                         keep_delays.lock().remove(&address);
                         warn!(address, %error, "heartbeat failed");
-                        None
+                        Err(error)
                     }
                 }
             });
         }
         let asked = calls.len();
-        let answers: Vec<_> = self.join(calls).await.into_iter().flatten().collect();
+        let (mut answers, mut denial) = (Vec::new(), None);
+        for answer in self.join(calls).await {
+            match answer {
+                Ok(others) => answers.push(others),
+                Err(error) if error.is_denial() => denial = Some(error),
+                Err(_) => {}
+            }
+        }
+        self.members.heard_of_denial(denial, are_all);
         assert!(answers.len() <= asked, "a broker answers a heartbeat once: {} of {asked}", answers.len());
         let have_all_answered = are_all && asked > 0 && answers.len() == asked;
         self.members.heard_of_others(&answers.concat(), have_all_answered);

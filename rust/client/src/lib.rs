@@ -43,10 +43,11 @@ mod traffic;
 mod wire;
 
 pub use admin::{
-    Admin, Answers, BrokerDescription, BrokerFigures, ClusterDescription, Connection, FoundMessage,
-    GroupAtBroker, GroupDescription, GroupLag, GroupMember, GroupProgress, GroupSummary, LagRow,
-    MissingBroker, OffsetTarget, QueueStats, RunningMember, TopicBroker, TopicDescription, TopicSpec,
-    TopicTotals, UnusedOffsets,
+    Admin, Answers, BrokerDescription, BrokerFigures, ClusterDescription, Connection, CountRate,
+    FoundMessage, GroupAtBroker, GroupConfigs, GroupDescription, GroupLag, GroupMember, GroupPosition,
+    GroupProgress, GroupSettings, GroupSummary, LagRow, MissingBroker, OffsetTarget, ProducerGroup,
+    QueueDelay, QueueStats, RunningMember, TopicBroker, TopicConfigs, TopicDescription, TopicSpec,
+    TopicTotals, TrafficRate, UnusedOffsets,
 };
 pub use checks::{TransactionCheck, TransactionChecks, TransactionEnd};
 pub use client::Client;
@@ -60,7 +61,7 @@ pub use consumer::{
     PulledMessage, PulledPart, PushConsumer, PushStats, QueueChange, QueueProgress, RangeReader, Reason,
     RecordSpan, Trouble, Verdict, Work,
 };
-pub use error::{ClientError, ErrorClass, ErrorMeaning};
+pub use error::{ClientError, ErrorClass, ErrorMeaning, Grant};
 pub use latency::LatencyStats;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use namespace::Namespace;

@@ -19,6 +19,8 @@ pub(crate) trait Consumer: Send + Sync {
     fn heartbeat(&self) -> ConsumerData;
     /// Takes what the answers to a heartbeat said about members of its group with other subscriptions.
     fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool);
+    /// Takes the denial of a heartbeat, or that no broker denied it.
+    fn heard_of_denial(&self, denial: Option<ClientError>, all_asked: bool);
     fn rebalance_soon(&self);
     /// Goes to the offsets that a broker set the group to, in the background.
     fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>);
@@ -140,6 +142,13 @@ impl Members {
         for (group, consumer) in consumers {
             let other = others.iter().find(|other| other.group == group);
             consumer.heard_of_other(other.cloned(), all_answered);
+        }
+    }
+
+    /// Tells each consumer whether users and policies of a broker denied a heartbeat: it names all groups, and none has joined.
+    pub(crate) fn heard_of_denial(&self, denial: Option<ClientError>, all_asked: bool) {
+        for consumer in self.live() {
+            consumer.heard_of_denial(denial.clone(), all_asked);
         }
     }
 

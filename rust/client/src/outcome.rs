@@ -5,7 +5,7 @@ use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::key;
 use rocketpy_remoting::CallError;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, TLS_ONLY};
 
 /// The error of a call that has no answer.
 pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> ClientError {
@@ -29,6 +29,12 @@ pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> Client
             let reason = "closed by the other side".to_owned();
             ClientError::ConnectionLost { operation, address, reason, may_have_been_applied }
         }
+        CallError::TlsOnly { addr: address, .. } => ClientError::ConnectionLost {
+            operation,
+            address,
+            reason: TLS_ONLY.to_owned(),
+            may_have_been_applied,
+        },
         CallError::GoAway { addr: address, .. } => {
             let (code, remark) = (response::GO_AWAY, "the server shuts down".to_owned());
             ClientError::Refused { operation, address, code, name: "GO_AWAY", remark }
@@ -59,7 +65,9 @@ pub(crate) fn of_sql(error: ClientError) -> ClientError {
 /// Whether a call that ended this way may have changed something at the server.
 fn may_change(error: &CallError) -> bool {
     match error {
-        CallError::Timeout { code, .. } | CallError::Closed { code, .. } => request::may_change(*code),
+        CallError::Timeout { code, .. }
+        | CallError::Closed { code, .. }
+        | CallError::TlsOnly { code, .. } => request::may_change(*code),
         _ => true,
     }
 }

@@ -1,9 +1,9 @@
 //! The disk of the machine.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,12 @@ pub struct RealDisk;
 
 /// Mode of a file that only its owner may read.
 const PRIVATE: u32 = 0o600;
+/// Mode of other files and folders that are made: whatever the umask is, only the owner may change them.
+const OF_OWNER: u32 = 0o644;
+const FOLDER_OF_OWNER: u32 = 0o755;
+/// Mode of log files: they name topics, groups, users and addresses.
+const LOG: u32 = 0o640;
+const PRIVATE_FOLDER: u32 = 0o700;
 
 /// Turns the operating system's error into a typed one.
 trait At<T> {
@@ -94,7 +100,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
 }
 
 fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
-    write_new(sibling(path, ".tmp"), File::options().create(true).truncate(true), bytes)
+    write_new(sibling(path, ".tmp"), File::options().create(true).truncate(true).mode(OF_OWNER), bytes)
 }
 
 fn write_new(temporary: PathBuf, options: &mut OpenOptions, bytes: &[u8]) -> Result<PathBuf, EnvError> {
@@ -158,10 +164,32 @@ impl RealDisk {
         Ok(RealFile::new(file, path))
     }
 
-    /// Whether only its owner may read or write a file.
+    /// Opens a log file for reading and writing; made if missing, for its owner and the group.
+    pub fn open_log(&self, path: &Path) -> Result<RealFile, EnvError> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(LOG);
+        Ok(RealFile::new(options.open(path).at(EnvError::OPEN, path)?, path))
+    }
+
+    /// Whether only its owner may read or write a file, or enter a folder.
     pub fn is_private(&self, path: &Path) -> Result<bool, EnvError> {
         let metadata = fs::metadata(path).at("look at", path)?;
         Ok(metadata.permissions().mode() & 0o077 == 0)
+    }
+
+    /// Whether every user of the machine may read or write a file, as far as its folders allow it.
+    pub fn is_open_to_all(&self, path: &Path) -> Result<bool, EnvError> {
+        let metadata = fs::metadata(path).at("look at", path)?;
+        Ok(metadata.permissions().mode() & 0o006 != 0)
+    }
+
+    /// Makes a folder that only its owner may list or enter; of one that others may, they lose the right. Its parents are made too.
+    pub fn create_private_dir(&self, path: &Path) -> Result<(), EnvError> {
+        self.create_dir_all(path)?;
+        if self.is_private(path)? {
+            return Ok(());
+        }
+        fs::set_permissions(path, Permissions::from_mode(PRIVATE_FOLDER)).at("restrict", path)
     }
 }
 
@@ -287,7 +315,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<(), EnvError> {
-        match fs::create_dir_all(path) {
+        match DirBuilder::new().recursive(true).mode(FOLDER_OF_OWNER).create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(EnvError::NotAFolder { operation: "create", path: path.to_path_buf() })
             }
@@ -350,5 +378,28 @@ impl Disk for RealDisk {
 
     fn now_ms_near(&self, last: &mut LastReading) -> i64 {
         clock::now_ms_near(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_folders_are_writable_by_their_owner_alone_whatever_the_umask() {
+        // SAFETY: the call changes the mask of this process alone, and each test is a process.
+        let former = unsafe { libc::umask(0) };
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        RealDisk.create_dir_all(&path("a/b")).unwrap();
+        RealDisk.create_private_dir(&path("secure")).unwrap();
+        RealDisk.replace(&path("table.json"), b"{}").unwrap();
+        RealDisk.replace_private(&path("users.json"), b"{}").unwrap();
+        drop(RealDisk.open_log(&path("server.log")).unwrap());
+        let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
+        let modes = ["a", "a/b", "secure", "table.json", "users.json", "server.log"].map(mode);
+        assert_eq!(modes, [0o755, 0o755, 0o700, 0o644, 0o600, 0o640], "{modes:?}");
+        // SAFETY: as above.
+        unsafe { libc::umask(former) };
     }
 }

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::disk::{Disk, DiskFile};
 use crate::error::EnvError;
 use crate::file::RealFile;
 use crate::real::RealDisk;
@@ -19,7 +19,7 @@ pub struct RotatedFileConfig {
     pub max_bytes: u64,
     /// Maximum number of renamed files.
     pub kept_files: u32,
-    /// Whether only its owner may read it.
+    /// Whether only its owner may read it; else its group may, too.
     pub is_private: bool,
 }
 
@@ -84,7 +84,7 @@ impl RotatedFile {
 fn open(config: &RotatedFileConfig) -> Result<RealFile, EnvError> {
     match config.is_private {
         true => RealDisk.open_private(&config.path),
-        false => RealDisk.open_file(&config.path, OpenMode::CreateOrWrite),
+        false => RealDisk.open_log(&config.path),
     }
 }
 

@@ -113,6 +113,8 @@ pub(crate) enum Refusal {
     KvWrite(#[from] EnvError),
     #[error(transparent)]
     Accounts(#[from] AdministerError),
+    #[error("broker name {name} belongs to another cluster: {denial}")]
+    OfOtherCluster { name: String, denial: String },
     #[error("users are off on this name server, set authenticationEnabled=true")]
     UsersOff,
     #[error("no broker of topic {topic} is registered: {names}")]
@@ -146,6 +148,7 @@ impl Refusal {
             | Self::KvFull { .. }
             | Self::KvWrite(_)
             | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,
+            Self::OfOtherCluster { .. } => response::NO_PERMISSION,
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
             Self::NotSupported { .. } => response::REQUEST_CODE_NOT_SUPPORTED,

@@ -9,6 +9,7 @@ mod answer;
 mod check;
 mod config;
 mod error;
+mod foreign;
 mod handler;
 mod kv;
 mod kv_file;

@@ -48,7 +48,7 @@ pub(crate) type Answer = Result<Command, Refusal>;
 #[derive(Debug)]
 pub(crate) struct Processor {
     live: Arc<LiveSettings>,
-    routes: RouteTable,
+    pub(crate) routes: RouteTable,
     kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
     local_addr: OnceLock<SocketAddr>,
@@ -123,11 +123,8 @@ impl Processor {
         self.refused.lock().insert(connection, reason) != Some(reason)
     }
 
-    fn take_registration(
-        &self,
-        Call { connection, request }: Call<'_>,
-        header: &header::RegisterBrokerRequestHeader<'_>,
-    ) -> Answer {
+    fn take_registration(&self, call: Call<'_>, header: &header::RegisterBrokerRequestHeader<'_>) -> Answer {
+        let Call { connection, request } = call;
         let id = check_identity(header)?;
         header.member_proof.map_or(Ok(()), |proof| check::key("memberProof", proof))?;
         let compressed = header.compressed.unwrap_or(false);
@@ -147,6 +144,8 @@ impl Processor {
             from: caller(connection),
             member_proof: header.member_proof.map(str::to_owned),
         };
+        self.check_owner(call, header.broker_name, header.cluster_name)?;
+        let registration = self.without_foreign_topics(call, registration);
         let registered = self.routes.register(registration, Instant::now())?;
         let mut answer = success(request).with_header(&header::RegisterBrokerResponseHeader {
             ha_server_addr: registered.ha_addr.as_deref(),
@@ -222,8 +221,10 @@ impl Processor {
         }
     }
 
-    pub(crate) fn unregister(&self, Call { request, connection }: Call<'_>) -> Answer {
+    pub(crate) fn unregister(&self, call: Call<'_>) -> Answer {
+        let Call { request, connection } = call;
         let header = header::UnRegisterBrokerRequestHeader::read(&request.ext)?;
+        self.check_owner(call, header.broker_name, header.cluster_name)?;
         let broker = broker(header.cluster_name, header.broker_addr);
         let now = Instant::now();
         if let Err(taken) = self.routes.unregister(&broker, header.broker_name, caller(connection), now) {
@@ -233,15 +234,19 @@ impl Processor {
         Ok(success(request))
     }
 
-    pub(crate) fn heartbeat(&self, Call { request, connection }: Call<'_>) -> Answer {
+    pub(crate) fn heartbeat(&self, call: Call<'_>) -> Answer {
+        let Call { request, connection } = call;
         let header = header::BrokerHeartbeatRequestHeader::read(&request.ext)?;
+        self.check_owner(call, header.broker_name, header.cluster_name)?;
         let broker = broker(header.cluster_name, header.broker_addr);
         self.routes.heartbeat(&broker, caller(connection), Instant::now());
         Ok(success(request))
     }
 
-    pub(crate) fn query_data_version(&self, Call { request, connection }: Call<'_>) -> Answer {
+    pub(crate) fn query_data_version(&self, call: Call<'_>) -> Answer {
+        let Call { request, connection } = call;
         let header = header::QueryDataVersionRequestHeader::read(&request.ext)?;
+        self.check_owner(call, header.broker_name, header.cluster_name)?;
         let asked = json::from_slice(&request.body)?;
         let broker = broker(header.cluster_name, header.broker_addr);
         let known = self.routes.query_version(&broker, caller(connection), asked, Instant::now());
@@ -258,8 +263,10 @@ impl Processor {
         Ok(topic_list(request, self.routes.topics_of_cluster(header.cluster), None))
     }
 
-    pub(crate) fn broker_members(&self, Call { request, .. }: Call<'_>) -> Answer {
+    pub(crate) fn broker_members(&self, call: Call<'_>) -> Answer {
+        let Call { request, .. } = call;
         let header = header::GetBrokerMemberGroupRequestHeader::read(&request.ext)?;
+        self.check_owner(call, header.broker_name, header.cluster_name)?;
         let broker_member_group = body::BrokerMemberGroup {
             broker_addrs: self.routes.members(header.broker_name),
             broker_name: header.broker_name.to_owned(),

@@ -17,11 +17,13 @@ use crate::error::{Refusal, head};
 use crate::limits::BROKER_BYTES;
 
 mod lookup;
+mod owners;
 mod taken;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
+use owners::Owners;
 use taken::Members;
 pub(crate) use taken::{AddressTaken, Caller, MemberNotProved, NameTaken};
 
@@ -139,6 +141,7 @@ struct Tables {
     live: HashMap<BrokerAddr, Live>,
     filter_servers: HashMap<BrokerAddr, Vec<String>>,
     members: Members,
+    owners: Owners,
 }
 
 impl RouteTable {
@@ -366,6 +369,9 @@ impl Tables {
     /// Adds the address to its group and cluster.
     fn place(&mut self, new: &Registration) {
         let cluster = &new.broker.cluster;
+        if self.brokers.get(&new.name).is_none_or(|group| group.cluster != *cluster) {
+            self.owners.note(&new.name, cluster);
+        }
         self.clusters.entry(cluster.clone()).or_default().insert(new.name.clone());
         let group = self.brokers.entry(new.name.clone()).or_insert_with(|| BrokerGroup {
             cluster: cluster.clone(),
@@ -459,6 +465,7 @@ impl Tables {
 
     fn remove_name(&mut self, name: &str) {
         self.members.retire(name);
+        self.owners.retire(name);
         self.clusters.retain(|_, names| {
             names.remove(name);
             !names.is_empty()
@@ -481,16 +488,5 @@ impl Tables {
     fn live_where(&self, is_wanted: impl Fn(&Live) -> bool) -> Vec<(BrokerAddr, Live)> {
         let wanted = self.live.iter().filter(|(_, live)| is_wanted(live));
         wanted.map(|(broker, live)| (broker.clone(), live.clone())).collect()
-    }
-}
-
-impl From<&TopicConfig> for Queues {
-    fn from(topic: &TopicConfig) -> Self {
-        Self {
-            read_queues: topic.read_queues,
-            write_queues: topic.write_queues,
-            perm: topic.perm,
-            sys_flag: topic.sys_flag,
-        }
     }
 }

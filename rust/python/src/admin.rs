@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
     Admin, Client, ClientError, FoundMessage, GroupAtBroker, GroupDescription, GroupSummary, Leftover,
-    MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
+    MessageQuery, OffsetTarget, PulledPart, QueryKind, Start, TopicSpec, UnusedOffsets, WantedRole,
 };
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig};
 use rocketpy_protocol::body::{
@@ -26,6 +26,7 @@ use crate::answers::allowed;
 use crate::client::connect;
 use crate::consumer::Origins;
 use crate::convert::ToPython;
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::number::{self, within};
 use crate::options::Options;
@@ -33,7 +34,7 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
-use crate::{answers, named, rows};
+use crate::{answers, inventory, named, rows};
 
 /// Topics, groups, offsets and clusters.
 #[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
@@ -131,6 +132,84 @@ impl PyAdmin {
             move |admin| async move { allowed(admin.known_totals(topics).await?, partial) },
             |py, totals| answers::list_of(py, totals, answers::TopicTotals::from),
         )
+    }
+
+    fn topic_configs<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
+        self.answer(
+            py,
+            move |admin| async move { allowed(admin.known_topic_configs().await?, partial) },
+            |py, topics| answers::list_of(py, topics, inventory::TopicConfig::from),
+        )
+    }
+
+    fn all_group_configs<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
+        self.answer(
+            py,
+            move |admin| async move { allowed(admin.known_group_configs().await?, partial) },
+            |py, groups| answers::list_of(py, groups, inventory::GroupConfig::from),
+        )
+    }
+
+    fn producers<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
+        self.answer(
+            py,
+            move |admin| async move { allowed(admin.known_producer_groups().await?, partial) },
+            |py, groups| answers::list_of(py, groups, inventory::ProducerGroup::from),
+        )
+    }
+
+    fn topic_groups<'py>(&self, py: Python<'py>, topic: String, partial: bool) -> Answer<'py> {
+        let groups =
+            move |admin: Admin| async move { allowed(admin.known_topic_groups(&topic).await?, partial) };
+        self.answer(py, groups, |py, groups| answers::list(py, groups, |group| group.into_py_any(py)))
+    }
+
+    fn message_consumers<'py>(
+        &self,
+        py: Python<'py>,
+        queue: QueueArgument,
+        offset: &Bound<'py, PyAny>,
+    ) -> Answer<'py> {
+        let offset = number::offset(offset)?.get();
+        self.answer(
+            py,
+            |admin| async move { admin.positions(&queue.0).await },
+            move |py, found| {
+                list(py, found.into_iter().map(|one| inventory::MessageConsumer::new(one, offset)))
+            },
+        )
+    }
+
+    fn queue_delays<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        topic: Option<String>,
+        partial: bool,
+    ) -> Answer<'py> {
+        let delays = move |admin: Admin| async move {
+            allowed(admin.known_delays(&group, topic.as_deref()).await?, partial)
+        };
+        self.answer(py, delays, |py, delays| answers::list_of(py, delays, inventory::QueueDelay::from))
+    }
+
+    fn topic_rate<'py>(&self, py: Python<'py>, topic: String, partial: bool) -> Answer<'py> {
+        let rates =
+            move |admin: Admin| async move { allowed(admin.known_topic_rates(&topic).await?, partial) };
+        self.answer(py, rates, |py, rates| object(py, &inventory::TrafficRate::from(rates)))
+    }
+
+    fn group_rate<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        topic: Option<String>,
+        partial: bool,
+    ) -> Answer<'py> {
+        let rates = move |admin: Admin| async move {
+            allowed(admin.known_group_rates(&group, topic.as_deref()).await?, partial)
+        };
+        self.answer(py, rates, |py, rates| object(py, &inventory::TrafficRate::from(rates)))
     }
 
     fn groups<'py>(&self, py: Python<'py>, partial: bool) -> Answer<'py> {
@@ -301,6 +380,14 @@ impl PyAdmin {
         )
     }
 
+    fn brokers_at<'py>(&self, py: Python<'py>, name_server: String) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.cluster_at(&name_server).await },
+            |py, cluster| list(py, cluster.brokers.into_iter().map(rows::BrokerInfo::from)),
+        )
+    }
+
     fn producer_connections<'py>(&self, py: Python<'py>, group: String, partial: bool) -> Answer<'py> {
         let asked = move |admin: Admin| async move { allowed(admin.known_producers(&group).await?, partial) };
         self.answer(py, asked, |py, found| answers::list_of(py, found, rows::ProducerConnection::from))
@@ -380,13 +467,22 @@ impl PyAdmin {
         let read = move |admin: Admin| async move {
             admin.read(queue.0, QueueOffset::from(start), QueueOffset::from(end)).await
         };
-        self.answer(py, read, move |py, read| {
-            let Some((part, next)) = read else {
-                return (Vec::<ReceivedMessage>::new(), end).into_py_any(py);
-            };
-            let origins = Origins::plain(DecompressLimits::MESSAGE);
-            (origins.received(&part).collect::<Vec<_>>(), next.get()).into_py_any(py)
-        })
+        self.answer(py, read, move |py, read| pulled(py, read, end))
+    }
+
+    /// As `read`, of a part that may not be there yet: waits for its first message.
+    fn read_within<'py>(
+        &self,
+        py: Python<'py>,
+        queue: QueueArgument,
+        start: u64,
+        end: u64,
+        wait: Seconds,
+    ) -> Answer<'py> {
+        let read = move |admin: Admin| async move {
+            admin.read_within(queue.0, QueueOffset::from(start), QueueOffset::from(end), wait.0).await
+        };
+        self.answer(py, read, move |py, read| pulled(py, read, start))
     }
 
     fn all_figures<'py>(&self, py: Python<'py>) -> Answer<'py> {
@@ -745,6 +841,15 @@ fn json_text<T: Serialize>(value: &T) -> String {
 /// The error of an unknown kind of key.
 pub(crate) fn no_kind(kind: &str) -> PyErr {
     error::invalid(format!("a kind is key, unique_key or tag, not {kind}"))
+}
+
+/// The messages of a pull, and where the rest begins: without messages at `end`.
+fn pulled(py: Python<'_>, read: Option<(PulledPart, QueueOffset)>, end: u64) -> PyResult<Py<PyAny>> {
+    let Some((part, next)) = read else {
+        return (Vec::<ReceivedMessage>::new(), end).into_py_any(py);
+    };
+    let origins = Origins::plain(DecompressLimits::MESSAGE);
+    (origins.received(&part).collect::<Vec<_>>(), next.get()).into_py_any(py)
 }
 
 fn received(found: FoundMessage) -> ReceivedMessage {

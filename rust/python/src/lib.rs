@@ -25,6 +25,7 @@ mod convert;
 mod credentials;
 mod duration;
 mod error;
+mod inventory;
 mod json;
 mod load;
 mod logs;

@@ -10,6 +10,7 @@ use rocketpy_model::MessageQueue;
 use crate::duration::Seconds;
 use crate::error::raise;
 use crate::wait::run;
+use crate::{credentials, tls};
 
 /// Address of a broker, its name, topic, and queue id.
 type Target = (String, String, String, u32);
@@ -44,8 +45,20 @@ impl SendLoad {
             LoadTarget { address, queue: MessageQueue { topic, broker_name, queue_id } }
         };
         let targets: Vec<_> = targets.into_iter().map(of).collect();
-        let options =
-            LoadOptions { group, body_bytes: size, batch, messages, connections, threads, window, rate };
+        let (credentials, tls) = (credentials::of_option(py, None)?, tls::of_option(None)?);
+        let body_bytes = size;
+        let options = LoadOptions {
+            group,
+            body_bytes,
+            batch,
+            messages,
+            connections,
+            threads,
+            window,
+            rate,
+            credentials,
+            tls,
+        };
         let connect = move || rocketpy_client::SendLoad::start(&targets, &options);
         let load = run(py, "rocketpy-load-connect", connect, drop)?.map_err(raise)?;
         Ok(Self { load: Mutex::new(load) })

@@ -21,8 +21,8 @@ const TIMES: [&str; 2] = ["_at_ms", "_since_ms"];
 fn module_of(class: &str) -> &'static str {
     match class {
         "MessageQueue" => "rocketpy.message",
-        "BrokerInfo" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo" | "QueueLag"
-        | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
+        "BrokerInfo" | "GroupBroker" | "GroupInfo" | "GroupMember" | "ProducerConnection" | "QueueInfo"
+        | "QueueLag" | "TopicBroker" | "TopicInfo" => "rocketpy.admin.cluster",
         "BrokerFigures"
         | "ConsumerRunningInfo"
         | "GroupProgress"
@@ -30,6 +30,8 @@ fn module_of(class: &str) -> &'static str {
         | "MissingBroker"
         | "TopicTotals" => "rocketpy.admin.answers",
         "ConfigValue" => "rocketpy.admin.live_config",
+        "CountRate" | "GroupConfig" | "MessageConsumer" | "ProducerGroup" | "QueueDelay" | "TopicConfig"
+        | "TrafficRate" => "rocketpy.admin.inventory",
         "Epoch" | "HaStatus" | "RefusedSlave" | "SlaveInfo" => "rocketpy.admin.replication",
         "Quota" | "QuotaUse" => "rocketpy.admin.quotas",
         "ConsumerStats" | "Latency" | "ProducerStats" | "PushStats" | "QueueStats" | "Traffic" => {

@@ -38,7 +38,7 @@ pub(crate) struct TopicInfo {
 }
 
 #[derive(Serialize)]
-struct TopicBroker {
+pub(crate) struct TopicBroker {
     broker_name: String,
     cluster: String,
     addresses: BTreeMap<u64, String>,
@@ -59,25 +59,29 @@ pub(crate) struct QueueInfo {
 
 impl From<TopicDescription> for TopicInfo {
     fn from(topic: TopicDescription) -> Self {
-        let brokers = topic.brokers.into_iter().map(|broker| {
-            let permission = Permission(broker.perm as i32);
-            TopicBroker {
-                broker_name: broker.broker_name,
-                cluster: broker.cluster,
-                addresses: broker.addresses,
-                read_queues: broker.read_queues,
-                write_queues: broker.write_queues,
-                readable: permission.is_readable(),
-                writable: permission.is_writable(),
-                attributes: broker.attributes,
-            }
-        });
+        let brokers = topic.brokers.into_iter().map(TopicBroker::from);
         Self {
             name: topic.name,
             brokers: brokers.collect(),
             queues: topic.queues.into_iter().map(QueueInfo::from).collect(),
             put_rate: topic.put_rate,
             missing: topic.missing.iter().map(MissingBroker::from).collect(),
+        }
+    }
+}
+
+impl From<rocketpy_client::TopicBroker> for TopicBroker {
+    fn from(broker: rocketpy_client::TopicBroker) -> Self {
+        let permission = Permission(broker.perm as i32);
+        Self {
+            broker_name: broker.broker_name,
+            cluster: broker.cluster,
+            addresses: broker.addresses,
+            read_queues: broker.read_queues,
+            write_queues: broker.write_queues,
+            readable: permission.is_readable(),
+            writable: permission.is_writable(),
+            attributes: broker.attributes,
         }
     }
 }
@@ -390,6 +394,7 @@ impl From<body::QuotaUse> for QuotaUse {
 pub(crate) struct ConsumerState {
     assigned: Vec<Queue>,
     brokers: Vec<BrokerContact>,
+    denied: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -406,7 +411,8 @@ impl From<rocketpy_client::ConsumerState> for ConsumerState {
                 trouble.map(|trouble| (trouble.since_ms, trouble.last.to_string())).unzip();
             BrokerContact { broker_name: broker_name.to_string(), unreachable_since_ms, last_error }
         });
-        Self { assigned: state.assigned.into_iter().map(Queue).collect(), brokers: brokers.collect() }
+        let denied = state.denied.map(|error| error.to_string());
+        Self { assigned: state.assigned.into_iter().map(Queue).collect(), brokers: brokers.collect(), denied }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::driver::Driver;
 use crate::error::CallError;
 use crate::handler::{Handler, NoHandler, Reply, Service};
 use crate::shared_driver::SharedDriver;
+use crate::tls::ClientTls;
 
 /// A remoting client. Cheap to clone; all clones share their connections.
 ///
@@ -53,6 +54,8 @@ struct Endpoint {
     current: Mutex<Option<Arc<Connection>>>,
     /// Held while connecting, so that calls that come together open one connection. Holds the last failure.
     connecting: tokio::sync::Mutex<Option<(Instant, CallError)>>,
+    /// Held while the server is asked whether it speaks TLS, so that calls that failed together ask once. Holds the last answer.
+    speaks_tls: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 /// Passes requests of servers to the handler that is set at the time.
@@ -187,7 +190,21 @@ impl Client {
         request: &mut Command,
         patience: Patience,
     ) -> Result<Command, CallError> {
-        self.connected(addr, patience).await?.begin(request, patience).await?.await
+        let connection = self.connected(addr, patience).await?;
+        let result = match connection.begin(request, patience).await {
+            Ok(pending) => pending.await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Err(CallError::Closed { code, queued, .. })
+                if self.inner.config.tls.is_none()
+                    && !connection.has_received()
+                    && self.endpoint(addr).speaks_tls(addr).await =>
+            {
+                Err(CallError::TlsOnly { addr: addr.to_owned(), code, queued })
+            }
+            result => result,
+        }
     }
 
     async fn connected(&self, addr: &str, patience: Patience) -> Result<Arc<Connection>, CallError> {
@@ -317,5 +334,19 @@ impl Drop for Inner {
 impl Endpoint {
     fn usable(&self) -> Option<Arc<Connection>> {
         self.current.lock().as_ref().filter(|connection| connection.takes_calls()).cloned()
+    }
+
+    /// Whether the server, which closed a plain connection without an answer, speaks TLS.
+    async fn speaks_tls(&self, addr: &str) -> bool {
+        let failed_at = Instant::now();
+        let mut last = self.speaks_tls.lock().await;
+        match *last {
+            Some((asked_at, answer)) if asked_at >= failed_at => answer,
+            _ => {
+                let answer = ClientTls::is_spoken_at(addr).await;
+                *last = Some((Instant::now(), answer));
+                answer
+            }
+        }
     }
 }

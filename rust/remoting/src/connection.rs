@@ -77,6 +77,7 @@ struct Marks {
     /// The peer said GO_AWAY: calls under way continue, new ones go to another connection.
     retired: AtomicBool,
     is_encrypted: AtomicBool,
+    has_received: AtomicBool,
 }
 
 /// One TCP connection, of a server or of a client.
@@ -170,6 +171,16 @@ impl Connection {
 
     pub(crate) fn note_encrypted(&self) {
         self.marks.is_encrypted.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the peer has sent a whole frame.
+    pub(crate) fn note_received(&self) {
+        self.marks.has_received.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has sent a whole frame.
+    pub(crate) fn has_received(&self) -> bool {
+        self.marks.has_received.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_end(&self, bad: Option<BadEnd>) {

@@ -398,6 +398,9 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             && let Some(frame) = self.input.reader.next_frame()?
         {
             self.input.frame_at = Some(self.active_at);
+            if self.input.frames == 0 {
+                self.connection.note_received();
+            }
             self.input.frames += 1;
             let frame_bytes = frame.header.len() + frame.body.len();
             let queued_bytes = self.connection.queued_bytes();

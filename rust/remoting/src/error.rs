@@ -21,6 +21,10 @@ pub enum CallError {
         /// Whether the server closed the connection: one that stops does so too.
         is_closed: bool,
     },
+    /// The server closed a plain connection without any answer, and answers TLS. One that accepts both and crashed looks the same, so
+    /// that it means for the request what [`Closed`](Self::Closed) means.
+    #[error("{addr} closed the plain connection before request {code} was answered, and speaks TLS")]
+    TlsOnly { addr: String, code: i32, queued: bool },
     /// The answer did not arrive in time.
     #[error("no answer from {addr} to request {code} within {timeout_ms} ms")]
     Timeout { addr: String, code: i32, timeout_ms: u64 },
@@ -62,6 +66,7 @@ impl CallError {
             | Self::Timeout { .. }
             | Self::WindowFull { .. }
             | Self::Closed { .. }
+            | Self::TlsOnly { .. }
             | Self::GoAway { .. } => true,
             Self::Tls { is_closed, .. } => *is_closed,
             Self::FrameTooLarge { .. } | Self::Encode { .. } | Self::ClientClosed => false,
@@ -72,7 +77,7 @@ impl CallError {
     pub fn may_have_been_applied(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Closed { queued, .. } => *queued,
+            Self::Closed { queued, .. } | Self::TlsOnly { queued, .. } => *queued,
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
             | Self::Tls { .. }

@@ -4,9 +4,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::ServerError;
 
-/// The warning at the start of a server that other machines can reach.
+/// Warnings at the start of a server that other machines can reach, by what is open.
 pub(crate) const OPEN_TO_ALL: &str = "any host that reaches this address can read, write and delete all messages; start with --secure, or \
                                       restrict access with a firewall";
+
+pub(crate) const OPEN_LISTS: &str = "any host that reaches this address can send the requests of authenticationWhitelist without a user, and any user those \
+                                     of authorizationWhitelist without a policy; empty both";
+pub(crate) const NOT_ENCRYPTED: &str = "connections from other hosts may be plain: networks between them see messages and can repeat requests; start with \
+                                        --secure, or set tlsServerMode=enforcing";
+pub(crate) const OPEN_METRICS: &str = "any host that reaches the metrics can read the names of topics and groups there; set metricsPromExporterHost=127.0.0.1, \
+                                       or tlsServerNeedClientAuth=require";
 
 /// The address to listen on. Blocks while a name is looked up.
 ///

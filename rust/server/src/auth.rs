@@ -1,12 +1,14 @@
 //! Users and policies of a process.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rocketpy_auth::{
-    Accounts, AccountsError, Audit, AuditConfig, Guard, Migrated, MigrationError, Rules, RulesError, migrate,
+    Accounts, AccountsError, Audit, AuditConfig, Audited, FirstUser, Guard, Migrated, MigrationError, Rules,
+    RulesError, UsersLock, migrate,
 };
 use rocketpy_broker::{Auth, Credentials};
-use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_env::EnvError;
 use tracing::{info, warn};
 
 use crate::config::{AuthConfig, NamedSecret, Origin};
@@ -16,9 +18,6 @@ use crate::{ServerConfig, secure};
 const USERS: &str = "users.json";
 /// File of the audit log, in `log` of the store.
 const AUDIT: &str = "audit.log";
-/// Size at which the audit log is renamed to `audit.log.1`, and number of renamed files.
-const AUDIT_FILE_BYTES: u64 = 64 << 20;
-const AUDIT_FILES: u32 = 10;
 /// Variable with the folder whose `conf` Apache's servers read.
 const ROCKETMQ_HOME: &str = "ROCKETMQ_HOME";
 
@@ -83,23 +82,32 @@ impl AuthError {
     }
 }
 
-/// Opens users and policies, creates the users of the configuration, and makes the check of requests.
+/// Opens users and policies, creates the users of the configuration, and makes the check of requests. The lock is that of the users file,
+/// until this process has stopped.
 ///
 /// # Errors
-/// A file cannot be used, or keys contradict each other.
-pub(crate) fn open(has_broker: bool, config: &ServerConfig) -> Result<Auth, AuthError> {
+/// A file cannot be used, another process uses it, or keys contradict each other.
+pub(crate) fn open(has_broker: bool, config: &ServerConfig) -> Result<(Auth, Option<UsersLock>), AuthError> {
     let auth = &config.auth;
     let credentials = auth.peer.as_ref().map(|peer| Credentials::new(&peer.name, &peer.secret));
     let rules = rules(config)?;
     if !auth.authenticates {
-        return Ok(Auth { guard: None, credentials });
+        return Ok((Auth { guard: None, credentials }, None));
     }
     let peer = auth.peer.as_ref().ok_or(AuthError::NoPeer)?;
     let path = users_file(has_broker, config)?;
-    let accounts =
-        Accounts::open(path.clone()).map_err(|source| AuthError::Accounts { path: path.clone(), source })?;
+    let unusable = |source| AuthError::Accounts { path: path.clone(), source };
+    let lock = UsersLock::take(&path).map_err(unusable)?;
+    let accounts = Accounts::open(path.clone()).map_err(unusable)?;
+    let audit = open_audit(audit_file(has_broker, config, &path))?;
+    if auth.first_users.is_some() {
+        create_users(auth, &accounts, peer, &audit)?; // first: with the file of a migration, the next start would not be the first one
+    }
     if auth.migrates_v1 {
         let Migrated { created, skipped, white_addresses } = migrate(&accounts, &old_files(config)?)?;
+        for name in &created {
+            audit.local(Audited::local_user(name, created_by("migrateAuthFromV1Enabled")));
+        }
         info!(
             created = created.join(" "),
             skipped = skipped.join(" "),
@@ -109,7 +117,7 @@ pub(crate) fn open(has_broker: bool, config: &ServerConfig) -> Result<Auth, Auth
             warn!(addresses = white_addresses.join(" "), "white addresses of ACL 1.0 need a signature now");
         }
     }
-    create_users(auth, &accounts, peer)?;
+    create_users(auth, &accounts, peer, &audit)?;
     let known = accounts.user(&peer.name);
     if !known.is_some_and(|user| user.secrets.iter().any(|secret| secret == peer.secret)) {
         warn!(
@@ -117,37 +125,53 @@ pub(crate) fn open(has_broker: bool, config: &ServerConfig) -> Result<Auth, Auth
             "secret of innerClientAuthenticationCredentials is not that of its user, servers refuse each other's requests; see `rocketpy user rotate`"
         );
     }
-    let path = audit_file(has_broker, config, &path);
-    let log = AuditConfig { path: path.clone(), max_bytes: AUDIT_FILE_BYTES, kept_files: AUDIT_FILES };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        let made = RealDisk.create_dir_all(folder);
-        made.map_err(|source| AuthError::Audit { path: path.clone(), source })?;
-    }
-    let audit = Audit::open(log).map_err(|source| AuthError::Audit { path, source })?;
-    Ok(Auth { guard: Some(Guard::new(accounts, rules, Some(audit))), credentials })
+    Ok((Auth { guard: Some(Guard::new(accounts, rules, Some(audit))), credentials }, Some(lock)))
 }
 
-/// Creates the users of the configuration that do not exist. Those of a secure server come with its first start only: a deleted one stays
-/// deleted.
+/// # Errors
+/// The file, or its folder, cannot be written.
+fn open_audit(path: PathBuf) -> Result<Arc<Audit>, AuthError> {
+    Audit::open(AuditConfig::new(path.clone())).map_err(|source| AuthError::Audit { path, source })
+}
+
+/// Result of an audit line about a user that the start creates.
+fn created_by(key: &str) -> String {
+    format!("created at the start by {key}")
+}
+
+/// Creates the users of the configuration that do not exist. Those of a secure server come with its first start only, in one change: a deleted
+/// one stays deleted.
 ///
 /// # Errors
 /// A name or a secret is invalid, or the file cannot be written.
-fn create_users(auth: &AuthConfig, accounts: &Accounts, peer: &NamedSecret) -> Result<(), AuthError> {
-    let mut super_users = vec![("innerClientAuthenticationCredentials", peer)];
-    super_users.extend(auth.first_user.iter().map(|user| ("initAuthenticationUser", user)));
-    // The user of the server is the last one that a first start creates.
-    if let Some(first) = auth.first_users.as_ref().filter(|_| accounts.user(&peer.name).is_none()) {
-        super_users.push(("secure", &first.administrator));
-        let NamedSecret { name, secret } = &first.client;
-        let made = accounts.ensure_user(name, secret, &secure::of_client());
-        if made.map_err(|source| AuthError::User { key: "secure", source })? {
-            info!(user = name, "user for clients created");
-        }
+fn create_users(
+    auth: &AuthConfig,
+    accounts: &Accounts,
+    peer: &NamedSecret,
+    audit: &Audit,
+) -> Result<(), AuthError> {
+    let of_client = secure::of_client();
+    let mut wanted = Vec::new();
+    if let Some(first) = auth.first_users.as_ref().filter(|_| accounts.is_new()) {
+        wanted.push(("secure", &first.client, Some(&of_client)));
+        wanted.push(("secure", &first.administrator, None));
     }
-    for (key, NamedSecret { name, secret }) in super_users.into_iter().rev() {
-        if accounts.ensure_super(name, secret).map_err(|source| AuthError::User { key, source })? {
-            info!(user = name, key, "user created");
-        }
+    wanted.extend(auth.first_user.iter().map(|user| ("initAuthenticationUser", user, None)));
+    wanted.push(("innerClientAuthenticationCredentials", peer, None));
+    let first: Vec<_> = wanted
+        .iter()
+        .map(|&(_, NamedSecret { name, secret }, acl)| FirstUser { name, secret, acl })
+        .collect();
+    for (&(key, ..), user) in wanted.iter().zip(&first) {
+        user.check().map_err(|source| AuthError::User { key, source })?;
+    }
+    let made = accounts
+        .ensure_all(&first)
+        .map_err(|source| AuthError::User { key: "innerClientAuthenticationCredentials", source })?;
+    for name in made {
+        let key = wanted.iter().find(|(_, user, _)| user.name == name).map_or("", |(key, ..)| *key);
+        audit.local(Audited::local_user(&name, created_by(key)));
+        info!(user = name, key, "user created");
     }
     Ok(())
 }

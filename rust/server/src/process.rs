@@ -1,22 +1,24 @@
 //! A server process: its parts, their threads, their start and their stop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rocketpy_auth::UsersLock;
 use rocketpy_broker::{
-    Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, StoreError, cut_log,
+    Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, StoreError, cut_log, lock_root,
 };
+use rocketpy_env::{Disk, RealDisk, RealLock};
 use rocketpy_namesrv::{NameServer, NameServerError};
 use tokio::runtime::Runtime;
 use tracing::{debug, error, info, warn};
 
 use crate::config::describe::{BrokerKeys, NameServerKeys};
 use crate::config::live::{KV_CONFIG, LiveLayer, LiveLayers};
-use crate::config::{NAME_SERVERS, Origin};
-use crate::monitor::{Monitor, Watched};
+use crate::config::{ExporterType, NAME_SERVERS, Origin};
+use crate::monitor::{Monitor, NameServerFigures, Watched};
 use crate::role::Role;
 use crate::{ServerConfig, ServerError, address, auth, limits, log_files, ready_file, secure, tls};
 
@@ -68,6 +70,8 @@ pub struct Process {
     watched: Watched,
     /// Ends last: it answers while the process stops.
     monitor: Option<Monitor>,
+    /// Until the end of the stop, which has written what is to be written.
+    users: Mutex<Option<UsersLock>>,
 }
 
 /// The broker that runs; `None` before its start and after its stop.
@@ -106,11 +110,19 @@ impl Process {
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
+        for path in config.open_files_with_secrets() {
+            let path = path.display();
+            warn!(%path, "configuration file with secrets is readable by others, run `chmod 600 {path}`");
+        }
+        // Before the files of `--secure` and those of users: a broker that runs may be about to write them.
+        let is_guarded = role.has_broker() && (config.is_secure || config.auth.authenticates);
+        let store_lock = is_guarded.then(|| lock_store(&config.broker.store.root)).transpose()?;
         secure::prepare(role, &mut config)?;
         let tls = tls::load(&config.tls, role == Role::Standalone)?;
         config.name_server.tls = tls.server.clone();
         config.broker.tls = tls.clone();
-        let auth = auth::open(role.has_broker(), &config)?;
+        let (auth, users) = auth::open(role.has_broker(), &config)?;
+        drop(store_lock); // the store takes it
         config.name_server.guard = auth.guard.clone();
         config.broker.auth = auth;
         let memory = MemoryBudget::new(config.broker.max_peer_bytes);
@@ -130,6 +142,7 @@ impl Process {
             failure: Arc::default(),
             watched: Watched::default(),
             monitor: None,
+            users: Mutex::new(users),
             runtime: Mutex::new(None),
         };
         runtime.spawn(tls::watch(tls));
@@ -151,7 +164,7 @@ impl Process {
     ) -> Result<(), ServerError> {
         let is_open = address::listen(&config.host, 0).is_ok_and(address::is_beyond_loopback);
         secure::check(&config, is_open)?;
-        self.warning = (is_open && !secure::is_closed(&config)).then_some(address::OPEN_TO_ALL);
+        self.warning = secure::danger(&config).filter(|_| is_open);
         if let Some(warning) = self.warning {
             warn!(host = config.host, "{warning}");
         }
@@ -160,6 +173,7 @@ impl Process {
             self.start_name_server(role, &mut config).await?;
         }
         if !role.has_broker() {
+            self.monitor_name_server(&config);
             return self.take_ready_file(config.ready_file);
         }
         config.broker.listen =
@@ -181,6 +195,27 @@ impl Process {
             warn!("broker is not registered at every name server yet, clients cannot find it there");
         }
         Ok(())
+    }
+
+    /// Serves the metrics of a name server alone. It runs without them: a broker of the same machine may have the same configuration, and the
+    /// address.
+    fn monitor_name_server(&mut self, config: &ServerConfig) {
+        match config.exporter.kind {
+            ExporterType::Disabled => return,
+            ExporterType::Prometheus => {}
+            ExporterType::Otlp | ExporterType::Log => {
+                return warn!(
+                    "metrics not exported: a name server without a broker has metricsExporterType=PROM alone"
+                );
+            }
+        }
+        let (tls, guard) = (config.name_server.tls.clone(), config.name_server.guard.clone());
+        self.watched.set_name_server(NameServerFigures { tls: tls.clone(), guard });
+        match Monitor::start(&config.exporter, tls, &self.watched) {
+            Ok(monitor) => self.monitor = monitor,
+            Err(error) => warn!(%error, "metrics not served"),
+        }
+        self.addresses.metrics = self.monitor.as_ref().and_then(Monitor::address);
     }
 
     /// Starts the name server; a broker beside it registers there and nowhere else.
@@ -276,6 +311,7 @@ impl Process {
             warn!(within_ms = within.as_millis() as u64, "server stop timed out");
         }
         runtime.shutdown_timeout(within.saturating_sub(started.elapsed()));
+        *self.users.lock() = None;
         if let Some(path) = &self.ready_file
             && let Err(failure) = ready_file::remove(path)
         {
@@ -301,6 +337,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.stop_once(DROP_WITHIN);
     }
+}
+
+/// Takes the lock of a store before the broker does.
+///
+/// # Errors
+/// Another broker has it, or the folder cannot be made.
+fn lock_store(root: &Path) -> Result<RealLock, ServerError> {
+    RealDisk.create_dir_all(root).map_err(BrokerError::from)?;
+    Ok(lock_root(&RealDisk, root).map_err(BrokerError::from)?)
 }
 
 /// Where [`supervise`] shows what becomes of the broker.

@@ -118,12 +118,15 @@ pub(crate) fn prepare(role: Role, config: &mut ServerConfig) -> Result<(), Secur
         return Err(SecureError::NotAlone);
     }
     let folder = config.broker.store.root.join(FOLDER);
-    RealDisk.create_dir_all(&folder)?;
-    certificate(&folder, names(config))?;
+    RealDisk.create_private_dir(&folder)?;
+    let has_certificate = config.tls.server.cert.is_some() || config.tls.server.key.is_some();
+    if !has_certificate {
+        certificate(&folder, names(config))?;
+    }
     let (administrator, client) = (credentials(&folder, ADMINISTRATOR)?, credentials(&folder, CLIENT)?);
     let peer = credentials(&folder, PEER)?;
     let tls = &mut config.tls.server;
-    if tls.cert.is_none() && tls.key.is_none() {
+    if !has_certificate {
         (tls.cert, tls.key) = (Some(folder.join("server.pem")), Some(folder.join("server.key")));
     }
     if tls.mode == TlsMode::Permissive {
@@ -148,9 +151,16 @@ pub(crate) fn check(config: &ServerConfig, is_beyond_loopback: bool) -> Result<(
     }
 }
 
-/// Whether every connection needs TLS, and every request a user with a policy.
-pub(crate) fn is_closed(config: &ServerConfig) -> bool {
-    missing(config).is_none()
+/// The danger of a server that other machines can reach; `None` when every connection needs TLS, and every request a user with a policy.
+pub(crate) fn danger(config: &ServerConfig) -> Option<&'static str> {
+    let auth = &config.auth;
+    let doors = [
+        (auth.authenticates && auth.authorizes, address::OPEN_TO_ALL),
+        (auth.unauthenticated.is_empty() && auth.unauthorized.is_empty(), address::OPEN_LISTS),
+        (config.tls.server.mode == TlsMode::Enforcing, address::NOT_ENCRYPTED),
+        (!has_open_metrics(config), address::OPEN_METRICS),
+    ];
+    doors.into_iter().find(|(is_closed, _)| !is_closed).map(|(_, danger)| danger)
 }
 
 /// Whether other machines read the names of topics and groups without a login.
@@ -333,4 +343,28 @@ fn decoded<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, SecureError> {
 fn write_json(path: &Path, content: &impl Serialize) -> Result<(), SecureError> {
     let text = serde_json::to_string(content).expect("plain structures become JSON");
     Ok(RealDisk.replace_private(path, text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn danger_names_what_is_open_alone() {
+        let mut config = ServerConfig::default();
+        assert_eq!(danger(&config), Some(address::OPEN_TO_ALL));
+        config.auth.authenticates = true;
+        assert_eq!(danger(&config), Some(address::OPEN_TO_ALL), "every user may do everything");
+        config.auth.authorizes = true;
+        assert_eq!(danger(&config), Some(address::NOT_ENCRYPTED));
+        config.tls.server.mode = TlsMode::Enforcing;
+        assert_eq!((danger(&config), missing(&config)), (None, None));
+        config.auth.unauthorized = vec![105];
+        assert_eq!(danger(&config), Some(address::OPEN_LISTS));
+        config.auth.unauthorized.clear();
+        config.exporter.kind = ExporterType::Prometheus;
+        config.exporter.host = "0.0.0.0".to_owned();
+        let danger = danger(&config).unwrap();
+        assert!(danger.contains("metrics") && !danger.contains("messages"), "{danger}");
+    }
 }

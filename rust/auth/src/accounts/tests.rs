@@ -44,7 +44,10 @@ fn users_and_policies_are_there_after_a_restart_and_readable_by_their_owner_alon
     accounts.create_user("alice", &password("first"), Caller::Super).unwrap();
     let second = UserInfo { new_password: Some(Password("second".to_owned())), ..UserInfo::default() };
     accounts.update_user("alice", &second, Caller::Super).unwrap();
-    accounts.set_policies("User:alice", &acl(vec![entry("Topic:o*"), entry("Group:*"), entry("*")])).unwrap();
+    let group = PolicyEntryInfo { actions: vec!["Sub".to_owned()], ..entry("Group:*") };
+    accounts
+        .set_policies("User:alice", &acl(vec![entry("Topic:o*"), group, entry("*")]), Caller::Super)
+        .unwrap();
     assert!(accounts.ensure_super("root", "secret").unwrap());
     assert!(!accounts.ensure_super("root", "another").unwrap());
     for file in [path.clone(), path.with_file_name("users.json.bak")] {
@@ -84,15 +87,15 @@ fn answers_are_those_of_apache() {
         (refused, text("The user is not exist"))
     );
     assert_eq!(
-        said(accounts.set_policies("User:bob", &acl(vec![entry("*")]))),
+        said(accounts.set_policies("User:bob", &acl(vec![entry("*")]), Caller::Super)),
         (refused, text("The subject of User:bob is not exist."))
     );
     assert_eq!(
-        said(accounts.set_policies("User:alice", &AclInfo::default())),
+        said(accounts.set_policies("User:alice", &AclInfo::default(), Caller::Super)),
         (refused, text("The policies is empty."))
     );
     assert_eq!(
-        said(accounts.delete_policies("User:alice", None, None)),
+        said(accounts.delete_policies("User:alice", None, None, Caller::Super)),
         (refused, text("The acl is not exist."))
     );
     assert_eq!(accounts.policies_of("User:alice").unwrap(), None);
@@ -103,21 +106,23 @@ fn answers_are_those_of_apache() {
 fn policies_are_replaced_by_resource_and_go_with_their_user() {
     let Fixture { accounts, .. } = fixture();
     accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
-    accounts.set_policies("User:alice", &acl(vec![entry("Topic:a"), entry("Topic:b")])).unwrap();
+    accounts
+        .set_policies("User:alice", &acl(vec![entry("Topic:a"), entry("Topic:b")]), Caller::Super)
+        .unwrap();
     let denied = PolicyEntryInfo { decision: Some("Deny".to_owned()), ..entry("Topic:a") };
     let version = accounts.version();
-    accounts.set_policies("User:alice", &acl(vec![denied.clone()])).unwrap();
+    accounts.set_policies("User:alice", &acl(vec![denied.clone()]), Caller::Super).unwrap();
     assert_ne!(accounts.version(), version);
     let version = accounts.version();
-    accounts.set_policies("User:alice", &acl(vec![denied.clone()])).unwrap();
+    accounts.set_policies("User:alice", &acl(vec![denied.clone()]), Caller::Super).unwrap();
     assert_eq!(accounts.version(), version, "nothing changed");
     let entries = accounts.policies_of("User:alice").unwrap().unwrap().policies.remove(0).entries;
     assert_eq!(entries, [denied, entry("Topic:b")]);
     assert_eq!(accounts.policies("lic", "Topic:b")[0].policies[0].entries, [entry("Topic:b")]);
     assert!(accounts.policies("bob", "").is_empty());
-    accounts.delete_policies("User:alice", Some(""), Some("Topic:zzz")).unwrap();
-    accounts.delete_policies("User:alice", Some("Custom"), Some("Topic:b")).unwrap();
-    accounts.delete_policies("User:alice", Some("Default"), Some("Topic:a")).unwrap();
+    accounts.delete_policies("User:alice", Some(""), Some("Topic:zzz"), Caller::Super).unwrap();
+    accounts.delete_policies("User:alice", Some("Custom"), Some("Topic:b"), Caller::Super).unwrap();
+    accounts.delete_policies("User:alice", Some("Default"), Some("Topic:a"), Caller::Super).unwrap();
     assert_eq!(accounts.policies_of("User:alice").unwrap().unwrap().policies[0].entries.len(), 1);
     accounts.delete_user("alice", Caller::Normal).unwrap();
     accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
@@ -150,7 +155,7 @@ fn super_user_is_changed_by_super_users_alone() {
 
 /// Attack 24.
 #[test]
-fn hostile_names_and_values_are_refused() {
+fn hostile_names_and_secrets_are_refused() {
     let Fixture { accounts, .. } = fixture();
     let long = "x".repeat(65_536);
     for name in ["a\nb", "a\0", "*", "a*", "%41", "a:b", "a b", "\u{202e}a", "ä", "", " ", &long] {
@@ -162,11 +167,22 @@ fn hostile_names_and_values_are_refused() {
     for secret in ["", " ", "a\nb", "a\0", "a\u{1b}", &long] {
         assert!(accounts.create_user("bob", &password(secret), Caller::Super).is_err(), "{secret:.20?}");
     }
+}
+
+/// Attack 24.
+#[test]
+fn hostile_policies_are_refused() {
+    let Fixture { accounts, .. } = fixture();
+    accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
+    let long = "x".repeat(65_536);
     let resources = [
         "",
         "Topic",
         "Topic:",
         "Topic:a*b",
+        "Topic:a,b",
+        "Topic:*a",
+        "Namespace:*",
         "Topic:**",
         "Topic:a\n",
         "Topic:a\0",
@@ -182,29 +198,36 @@ fn hostile_names_and_values_are_refused() {
         &format!("Topic:{long}*"),
     ];
     for resource in resources {
-        let result = accounts.set_policies("User:alice", &acl(vec![entry(resource)]));
-        assert!(result.is_err(), "{resource:.20?}");
-        assert!(result.unwrap_err().to_string().len() < 1_000);
+        let result = accounts.set_policies("User:alice", &acl(vec![entry(resource)]), Caller::Super);
+        assert!(result.is_err_and(|error| error.to_string().len() < 1_000), "{resource:.20?}");
     }
     for ip in ["", "10.0.0.0/33", "a", "10.0.0.1\n", "*", "10.0.0.*", "1.2.3.4/0x8"] {
         let limited = PolicyEntryInfo { source_ips: vec![ip.to_owned()], ..entry("*") };
-        assert!(accounts.set_policies("User:alice", &acl(vec![limited])).is_err(), "{ip:?}");
+        assert!(accounts.set_policies("User:alice", &acl(vec![limited]), Caller::Super).is_err(), "{ip:?}");
     }
     for ip in ["0.0.0.0/0", "::/0", "::ffff:10.0.0.1", "10.0.0.1"] {
         let limited = PolicyEntryInfo { source_ips: vec![ip.to_owned()], ..entry("*") };
-        accounts.set_policies("User:alice", &acl(vec![limited])).unwrap();
+        accounts.set_policies("User:alice", &acl(vec![limited]), Caller::Super).unwrap();
     }
     for actions in [vec![], vec!["Any".to_owned()], vec!["Pup".to_owned()], vec![String::new()]] {
         assert!(
             accounts
-                .set_policies("User:alice", &acl(vec![PolicyEntryInfo { actions, ..entry("*") }]))
+                .set_policies(
+                    "User:alice",
+                    &acl(vec![PolicyEntryInfo { actions, ..entry("*") }]),
+                    Caller::Super
+                )
                 .is_err()
         );
     }
     for subject in ["alice", "Role:alice", "User:", "User:*", "User:a\n", ""] {
-        assert!(accounts.set_policies(subject, &acl(vec![entry("*")])).is_err(), "{subject:?}");
         assert!(
-            accounts.policies_of(subject).is_err() && accounts.delete_policies(subject, None, None).is_err()
+            accounts.set_policies(subject, &acl(vec![entry("*")]), Caller::Super).is_err(),
+            "{subject:?}"
+        );
+        assert!(
+            accounts.policies_of(subject).is_err()
+                && accounts.delete_policies(subject, None, None, Caller::Super).is_err()
         );
     }
 }
@@ -218,11 +241,11 @@ fn deep_and_large_bodies_are_refused() {
     let Fixture { accounts, .. } = fixture();
     accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
     let entries = |count: usize| (0..count).map(|n| entry(&format!("Topic:t{n}"))).collect::<Vec<_>>();
-    accounts.set_policies("User:alice", &acl(entries(MAX_POLICIES))).unwrap();
-    assert!(accounts.set_policies("User:alice", &acl(vec![entry("Topic:another")])).is_err());
-    assert!(accounts.set_policies("User:alice", &acl(entries(100_000))).is_err());
+    accounts.set_policies("User:alice", &acl(entries(MAX_POLICIES)), Caller::Super).unwrap();
+    assert!(accounts.set_policies("User:alice", &acl(vec![entry("Topic:another")]), Caller::Super).is_err());
+    assert!(accounts.set_policies("User:alice", &acl(entries(100_000)), Caller::Super).is_err());
     let ips = PolicyEntryInfo { source_ips: vec!["10.0.0.1".to_owned(); 1_000], ..entry("Topic:t1") };
-    assert!(accounts.set_policies("User:alice", &acl(vec![ips])).is_err());
+    assert!(accounts.set_policies("User:alice", &acl(vec![ips]), Caller::Super).is_err());
 }
 
 #[test]
@@ -260,8 +283,111 @@ fn file_that_others_can_read_or_that_is_damaged_stops_the_start() {
     assert!(!error.to_string().contains("secret"), "{error}");
     RealDisk.replace_private(&path, &good).unwrap();
     RealDisk.replace_private(&path, &good).unwrap();
+    for table in [r#"{}"#, r#"{"users":null}"#, "null", "[]", ""] {
+        RealDisk.replace_private(&path, table.as_bytes()).unwrap();
+        let error = Accounts::open(path.clone()).unwrap_err();
+        assert!(matches!(error, AccountsError::Damaged { .. }), "{table}: {error}");
+        assert!(
+            error.to_string().contains("users.json") && error.to_string().contains("--offline"),
+            "{error}"
+        );
+    }
+    RealDisk.replace_private(&path, br#"{"users":{}}"#).unwrap();
+    assert!(Accounts::open(path.clone()).unwrap().is_empty(), "all users were deleted");
+}
+
+#[test]
+fn missing_file_with_a_backup_stops_the_start() {
+    let Fixture { accounts, path, .. } = fixture();
+    assert!(accounts.is_new());
+    for name in ["alice", "bob"] {
+        accounts.create_user(name, &password("secret"), Caller::Super).unwrap();
+    }
+    accounts.delete_user("bob", Caller::Super).unwrap();
+    assert!(!Accounts::open(path.clone()).unwrap().is_new());
     RealDisk.remove_file(&path).unwrap();
-    assert_eq!(Accounts::open(path).unwrap().users("").len(), 2, "a missing file has its backup");
+    let error = Accounts::open(path.clone()).unwrap_err();
+    assert!(matches!(error, AccountsError::Missing { .. }), "bob would be back: {error}");
+    assert!(error.to_string().contains("users.json") && error.to_string().contains("--offline"), "{error}");
+    let anew = Accounts::open_anew(path.clone()).unwrap();
+    anew.ensure_super("root", "secret").unwrap();
+    let names: Vec<_> = Accounts::open(path).unwrap().users("").into_iter().map(|user| user.name).collect();
+    assert_eq!(names, ["root"]);
+}
+
+#[test]
+fn table_that_slaves_could_not_copy_is_refused() {
+    let Fixture { accounts, .. } = fixture();
+    let source_ips = |n: usize| {
+        (0..256).map(|at| format!("2001:db8:1111:2222:3333:4444:{:x}:{:x}", n + 1, at + 1)).collect()
+    };
+    let large =
+        || (0..1_000).map(|n| PolicyEntryInfo { source_ips: source_ips(n), ..entry(&format!("Topic:t{n}")) });
+    let large = acl(large().collect());
+    for name in ["alice", "bob"] {
+        accounts.create_user(name, &password("secret"), Caller::Super).unwrap();
+    }
+    accounts.set_policies("User:alice", &large, Caller::Super).unwrap();
+    let before = accounts.version();
+    let error = accounts.set_policies("User:bob", &large, Caller::Super).unwrap_err();
+    assert!(matches!(error, AccountsError::TooLarge { .. }), "{error}");
+    assert!(error.to_string().contains("15728640 bytes"), "{error}");
+    assert_eq!((accounts.version(), accounts.policies_of("User:bob").unwrap()), (before, None));
+    let listed = json::to_vec(&accounts.policies("", "")).len();
+    let copied = accounts.snapshot().seal("inner", b"request").unwrap().len();
+    assert!(listed <= copied && copied < 16 << 20, "{listed}, {copied}");
+    accounts.delete_policies("User:alice", None, None, Caller::Super).unwrap();
+    accounts.set_policies("User:bob", &large, Caller::Super).unwrap();
+}
+
+#[test]
+fn table_above_the_limit_may_shrink() {
+    let Fixture { accounts, .. } = fixture();
+    let policies = || acl((0..3).map(|n| entry(&format!("Topic:t{n}"))).collect());
+    accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
+    accounts.set_policies("User:alice", &policies(), Caller::Super).unwrap();
+    let size = Content::of(accounts.version(), &accounts.state.load().users).size_bytes();
+    assert!(is_too_large(size + 1, || size, size - 1));
+    assert!(!is_too_large(size - 10, || size, size - 20), "it shrinks");
+    assert!(!is_too_large(size + 1, || size, size + 1));
+}
+
+#[test]
+fn entries_that_contradict_each_other_are_refused() {
+    let Fixture { accounts, .. } = fixture();
+    accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
+    let denied = PolicyEntryInfo { decision: Some("Deny".to_owned()), ..entry("Topic:a") };
+    let error =
+        accounts.set_policies("User:alice", &acl(vec![denied, entry("Topic:a")]), Caller::Super).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Topic:a has two entries of type Custom that contradict each other, give it one"
+    );
+    assert_eq!(accounts.policies_of("User:alice").unwrap(), None);
+    accounts
+        .set_policies("User:alice", &acl(vec![entry("Topic:a"), entry("Topic:a")]), Caller::Super)
+        .unwrap();
+}
+
+#[test]
+fn policies_of_a_super_user_are_changed_by_super_users_only() {
+    let Fixture { accounts, .. } = fixture();
+    accounts.ensure_super("root", "secret").unwrap();
+    let policies = acl(vec![entry("Topic:a")]);
+    let denied =
+        |result: Result<(), AccountsError>| assert!(matches!(result, Err(AccountsError::NeedsSuper { .. })));
+    denied(accounts.set_policies("User:root", &policies, Caller::Normal));
+    accounts.set_policies("User:root", &policies, Caller::Super).unwrap();
+    denied(accounts.delete_policies("User:root", None, None, Caller::Normal));
+    accounts.delete_policies("User:root", None, None, Caller::Super).unwrap();
+}
+
+#[test]
+fn refused_kinds_are_not_repeated() {
+    let Fixture { accounts, .. } = fixture();
+    let info = UserInfo { user_type: Some("my password".to_owned()), ..password("secret") };
+    let error = accounts.create_user("alice", &info, Caller::Super).unwrap_err();
+    assert_eq!(error.to_string(), "userType must be Super or Normal");
 }
 
 #[test]
@@ -281,7 +407,7 @@ fn snapshot_takes_everything_to_another_server_encrypted() {
     let Fixture { accounts, .. } = fixture();
     accounts.ensure_super("root", "secret of root").unwrap();
     accounts.create_user("alice", &password("secret of alice"), Caller::Super).unwrap();
-    accounts.set_policies("User:alice", &acl(vec![entry("Topic:o*")])).unwrap();
+    accounts.set_policies("User:alice", &acl(vec![entry("Topic:o*")]), Caller::Super).unwrap();
     let sealed = accounts.snapshot().seal("inner", b"request 1").unwrap();
     let holds = |text: &[u8]| sealed.windows(text.len()).any(|window| window == text);
     assert!(!holds(b"secret of") && !holds(b"alice"));
@@ -308,4 +434,51 @@ fn snapshot_takes_everything_to_another_server_encrypted() {
     }
     let shown = format!("{:?} {:?}", accounts.snapshot(), accounts.users(""));
     assert!(!shown.contains("secret of"), "{shown}");
+}
+
+#[test]
+fn second_rotation_is_refused_until_the_first_one_is_finished() {
+    let Fixture { accounts, .. } = fixture();
+    accounts.create_user("alice", &password("first"), Caller::Super).unwrap();
+    let rotate = |secret: &str| {
+        let info = UserInfo { new_password: Some(Password(secret.to_owned())), ..UserInfo::default() };
+        accounts.update_user("alice", &info, Caller::Super)
+    };
+    let secrets = || accounts.user("alice").unwrap().secrets.iter().map(str::to_owned).collect::<Vec<_>>();
+    rotate("second").unwrap();
+    rotate("second").unwrap();
+    for other in ["third", "first"] {
+        let refused = rotate(other).unwrap_err().to_string();
+        assert!(refused.contains("user finish-rotation"), "{refused}");
+    }
+    assert_eq!(secrets(), ["second", "first"]);
+    let finish = UserInfo { rotating: Some(false), ..UserInfo::default() };
+    accounts.update_user("alice", &finish, Caller::Super).unwrap();
+    rotate("third").unwrap();
+    assert_eq!(secrets(), ["third", "second"]);
+}
+
+#[test]
+fn refused_resource_is_named_with_the_forms_that_are_accepted() {
+    let Fixture { accounts, .. } = fixture();
+    accounts.create_user("alice", &password("secret"), Caller::Super).unwrap();
+    let refusal = |entry| {
+        accounts.set_policies("User:alice", &acl(vec![entry]), Caller::Super).unwrap_err().to_string()
+    };
+    for resource in ["Topic:or*ers", "Topic:a,b"] {
+        let text = refusal(entry(resource));
+        assert!(text.contains(&format!("{resource:?}")) && text.contains("a prefix and *"), "{text}");
+    }
+    assert_eq!(
+        refusal(entry("Group:readers")),
+        "no request needs Pub on Group:readers: actions of Group are Sub,Create,Update,Delete,Get"
+    );
+    assert!(refusal(entry("Namespace:prod")).contains("Topic:NAMESPACE%*"));
+    // mqadmin gives all resources of a command the same actions.
+    let both =
+        PolicyEntryInfo { actions: vec!["Pub".to_owned(), "Sub".to_owned()], ..entry("Group:readers") };
+    accounts.set_policies("User:alice", &acl(vec![both]), Caller::Super).unwrap();
+    accounts
+        .set_policies("User:alice", &acl(vec![entry("Group:readers"), entry("Topic:orders")]), Caller::Super)
+        .unwrap();
 }

@@ -29,7 +29,12 @@ fn flood_of_denials_leaves_room_for_changes_and_is_counted() {
     let path = folder.path().join("audit.log");
     let audit = Audit::open(AuditConfig { path: path.clone(), max_bytes: 1 << 20, kept_files: 2 }).unwrap();
     let from: SocketAddr = "10.0.0.1:4711".parse().unwrap();
-    let hostile = Audited { user: Some("a\nb\u{1b}".to_owned()), code: 215, ..Audited::default() };
+    let hostile = Audited {
+        user: Some("a\nb\u{1b}".to_owned()),
+        code: 215,
+        result: "no policy".to_owned(),
+        ..Audited::default()
+    };
     for _ in 0..1_000 {
         audit.denied(from, hostile.clone());
     }
@@ -40,11 +45,11 @@ fn flood_of_denials_leaves_room_for_changes_and_is_counted() {
         action: "Create".to_owned(),
         result: "admitted".to_owned(),
     };
-    audit.changed(from, change);
+    audit.admitted(from, change);
     drop(audit);
     let lines = lines(&path);
     assert_eq!(lines.len(), 22, "20 denials, the change, the count");
-    assert_eq!(lines[0]["user"], "a\nb\u{1b}");
+    assert_eq!((&lines[0]["user"], &lines[0]["result"]), (&"a\nb\u{1b}".into(), &"denied: no policy".into()));
     let change = &lines[20];
     assert_eq!(change["request"], "UPDATE_AND_CREATE_TOPIC");
     assert_eq!((&change["from"], &change["resource"]), (&"10.0.0.1:4711".into(), &"Topic:orders".into()));
@@ -58,11 +63,35 @@ fn full_file_is_rotated() {
     let path = folder.path().join("audit.log");
     let audit = Audit::open(AuditConfig { path: path.clone(), max_bytes: 1_000, kept_files: 2 }).unwrap();
     for _ in 0..100 {
-        audit.changed("10.0.0.1:1".parse().unwrap(), Audited::default());
+        audit.admitted("10.0.0.1:1".parse().unwrap(), Audited::default());
     }
     drop(audit);
     let mut files = RealDisk.list(folder.path()).unwrap();
     assert!(files.iter().all(|file| file.size_bytes <= 1_000));
     let names: Vec<_> = files.drain(..).map(|file| file.name.into_string().unwrap()).collect();
     assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+}
+
+#[test]
+fn flood_of_changes_of_a_user_is_counted_and_leaves_room_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let audit = Audit::open(AuditConfig { path: path.clone(), max_bytes: 1 << 20, kept_files: 2 }).unwrap();
+    let of = |user: &str| Audited { user: Some(user.to_owned()), ..Audited::default() };
+    for port in 0..200 {
+        audit.admitted_normal(SocketAddr::new([10, 0, 0, 1].into(), port), of("mallory"));
+    }
+    audit.admitted_normal("10.0.0.1:1".parse().unwrap(), of("alice"));
+    audit.local(Audited::local_user("admin", "created at the start by initAuthenticationUser".to_owned()));
+    assert_eq!(audit.not_written(), 100);
+    drop(audit);
+    let lines = lines(&path);
+    assert_eq!(lines.len(), 103, "100 changes, those of others, the count");
+    assert_eq!(lines[100]["user"], "alice");
+    let local = &lines[101];
+    assert_eq!((&local["from"], &local["resource"]), (&"local".into(), &"User:admin".into()));
+    assert_eq!(local["request"], "AUTH_CREATE_USER");
+    let count = &lines[102];
+    assert_eq!(count["user"], "mallory");
+    assert_eq!(count["result"], "100 admitted changes of this user left out");
 }

@@ -1,13 +1,16 @@
 //! What is known and checked of a request after it was admitted.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use rocketpy_protocol::Command;
+use rocketpy_model::printable::beginning;
+use rocketpy_protocol::{Command, signature};
 use rocketpy_remoting::Response;
 
 use super::{Denial, Guard, access_key};
 use crate::Caller;
-use crate::needs::{Need, target_of_group, target_of_messages};
+use crate::content::Account;
+use crate::needs::{Need, Target, needs, target_of_group, target_of_messages};
 use crate::policy::Actions;
 use crate::rules::is_always_checked;
 use crate::user::UserStatus;
@@ -66,25 +69,101 @@ impl Guard {
         let need = Need { target, actions };
         let account = self.user_of(request).and_then(|name| self.accounts.account(name));
         let allowed = match &account {
-            Some(account) => self.allows(account, request, &need, from),
+            Some(account) => self.allows(account, request.code, &need, from),
             None => Err(Denial::NoUser),
         };
         allowed.err().map(|denial| self.refuse(from, request, &denial))
     }
 
-    /// Whether a user may have messages that go out later than its request: rights may have been taken away since. It leaves no line in the
+    /// Whether the user of an admitted request may change a cluster that the request does not name. `false` leaves no line in the audit log.
+    pub fn may_update_cluster(&self, from: SocketAddr, request: &Command, cluster: &str) -> bool {
+        self.check_cluster(from, request, cluster).is_ok()
+    }
+
+    /// The refusal of an admitted request that changes or asks for a cluster that it does not name, as the remark of the answer.
+    pub fn denial_of_cluster(&self, from: SocketAddr, request: &Command, cluster: &str) -> Option<String> {
+        let denial = self.check_cluster(from, request, cluster).err()?;
+        let _ = self.refuse(from, request, &denial);
+        Some(denial.to_string())
+    }
+
+    fn check_cluster(&self, from: SocketAddr, request: &Command, cluster: &str) -> Result<(), Denial> {
+        if !self.rules.authentication || !self.authorizes(request.code) {
+            return Ok(());
+        }
+        let account = self.user_of(request).and_then(|name| self.accounts.account(name));
+        let account = account.ok_or(Denial::NoUser)?;
+        let needs =
+            needs(request).map_err(|source| Denial::NoNeeds { user: account.user.name.clone(), source })?;
+        let actions = needs.first().map_or(Actions::ALL, |need| need.actions);
+        self.allows(&account, request.code, &Need { target: Target::Cluster(cluster.into()), actions }, from)
+    }
+
+    /// Whether a user may have messages that are sent later than its request: rights may have been taken away since. It leaves no line in the
     /// audit log. The code is that of the message that carries them; without a user its request needed none.
     pub fn still_permits(&self, code: i32, user: Option<&str>, from: SocketAddr, permit: Permit<'_>) -> bool {
-        let Some(user) = user else { return !self.authorizes(code) };
-        let Some(account) = self.accounts.account(user) else { return false };
-        if account.user.status == UserStatus::Disable {
-            return false;
+        self.check_permit(code, user, from, permit).is_ok()
+    }
+
+    /// The refusal of messages that a held request has waited for, unless its user may still have them.
+    pub fn refusal_of_permit(
+        &self,
+        code: i32,
+        user: Option<&str>,
+        from: SocketAddr,
+        permit: Permit<'_>,
+    ) -> Option<Response> {
+        let denial = self.check_permit(code, user, from, permit).err()?;
+        let mut request = Command::bare_request(code);
+        if let Some(user) = user {
+            request.ext.push(signature::ACCESS_KEY, user);
         }
-        let Permit { topic, group, actions } = permit;
+        Some(self.refuse(from, &request, &denial))
+    }
+
+    /// The refusal of a request that was admitted and has waited, unless its user may still send it. Neither signature nor proof is checked
+    /// again.
+    pub fn refusal_after_wait(&self, from: SocketAddr, request: &Command) -> Option<Response> {
+        let account = self.account_after_wait(request.code, self.user_of(request));
+        let checked = account.and_then(|account| match account {
+            Some(account) if !account.user.is_super() => self.authorize(&account, request, from),
+            _ => Ok(()),
+        });
+        checked.err().map(|denial| self.refuse(from, request, &denial))
+    }
+
+    /// Whether a user that was admitted may still send requests and be sent messages; without one none was needed.
+    pub fn still_admits(&self, user: Option<&str>) -> bool {
+        user.is_none_or(|user| self.enabled(user).is_ok())
+    }
+
+    fn check_permit(
+        &self,
+        code: i32,
+        user: Option<&str>,
+        from: SocketAddr,
+        Permit { topic, group, actions }: Permit<'_>,
+    ) -> Result<(), Denial> {
+        let Some(account) = self.account_after_wait(code, user)? else { return Ok(()) };
         let targets = [Some(target_of_messages(topic)), group.map(target_of_group)];
         let mut needs = targets.into_iter().flatten().map(|target| Need { target, actions });
-        !self.authorizes(code)
-            || account.user.is_super()
-            || needs.all(|need| self.decide(&account, &need, from.ip()).is_ok())
+        needs.try_for_each(|need| self.allows(&account, code, &need, from))
+    }
+
+    /// The account whose policies decide; `None` where no policy is needed.
+    fn account_after_wait(&self, code: i32, user: Option<&str>) -> Result<Option<Arc<Account>>, Denial> {
+        let needs_policy = self.rules.authentication && self.authorizes(code);
+        let Some(user) = user else { return if needs_policy { Err(Denial::NoUser) } else { Ok(None) } };
+        let account = self.enabled(user)?;
+        Ok(needs_policy.then_some(account))
+    }
+
+    pub(super) fn enabled(&self, user: &str) -> Result<Arc<Account>, Denial> {
+        let account = self.accounts.account(user);
+        let account = account.ok_or_else(|| Denial::Unknown(beginning(user).into_owned()))?;
+        match account.user.status {
+            UserStatus::Enable => Ok(account),
+            UserStatus::Disable => Err(Denial::Disabled(account.user.name.clone())),
+        }
     }
 }

@@ -43,7 +43,7 @@ fn fixture(rules: Rules, of_alice: &[(&str, &[&str])]) -> Fixture {
     accounts.create_user("root", &user("secret of root", "Super"), Caller::Super).unwrap();
     accounts.create_user("alice", &user(SECRET, "Normal"), Caller::Super).unwrap();
     if !of_alice.is_empty() {
-        accounts.set_policies("User:alice", &acl(of_alice)).unwrap();
+        accounts.set_policies("User:alice", &acl(of_alice), Caller::Super).unwrap();
     }
     Fixture { guard: Guard::new(accounts, rules, None), _folder: folder }
 }
@@ -150,7 +150,9 @@ fn attack_17_another_code_is_refused_with_a_proof() {
         proven("root", "secret of root", plain(request::GET_TOPIC_STATS_INFO, &[("topic", "t")], ""));
     captured.code = request::DELETE_TOPIC_IN_BROKER;
     assert!(signature::is_signed(&captured, "secret of root"), "Apache's signature does not cover the code");
-    assert_eq!(fixture.check(&captured), Err(Denial::Signature));
+    assert_eq!(fixture.check(&captured), Err(Denial::Proof("root".to_owned())));
+    let remark = fixture.refusal(&captured).unwrap().command.remark.unwrap();
+    assert!(remark.starts_with("check proof failed: field RpProof of User:root"), "{remark}");
 }
 
 #[test]
@@ -166,8 +168,15 @@ fn attacks_18_and_19_moved_letters_are_refused_with_a_proof() {
     into_body.body = Bytes::from_static(b"dbody");
     for moved in [neighbour, into_body] {
         assert!(signature::is_signed(&moved, "secret of root"), "Apache's signature holds");
-        assert_eq!(fixture.check(&moved), Err(Denial::Signature));
+        assert_eq!(fixture.check(&moved), Err(Denial::Proof("root".to_owned())));
     }
+}
+
+#[test]
+fn wrong_secret_is_a_wrong_signature_with_a_proof_too() {
+    let fixture = fixture(rules(), &[]);
+    let guessed = proven("root", "guess", plain(request::GET_BROKER_CONFIG, &[], ""));
+    assert_eq!(fixture.check(&guessed), Err(Denial::Signature));
 }
 
 #[test]
@@ -404,13 +413,20 @@ fn changes_of_administrators_and_denials_are_audited() {
     let guard = Guard::new(fixture.guard.accounts().clone(), rules(), Some(audit));
     let from: SocketAddr = "10.0.0.1:4711".parse().unwrap();
     let send = |command: &Command| match guard.check(command, from, NOW_MS) {
-        Ok(()) => guard.note_change(from, command),
+        Ok(()) => guard.note_admitted(from, command, true),
         Err(denial) => drop(guard.refuse(from, command, &denial)),
     };
     send(&signed("alice", SECRET, plain(request::UPDATE_AND_CREATE_TOPIC, &[("topic", "orders")], "")));
     send(&signed("alice", SECRET, plain(request::DELETE_TOPIC_IN_BROKER, &[("topic", "orders")], "")));
     send(&signed("root", "secret of root", plain(request::AUTH_CREATE_USER, &[("username", "bob")], "")));
     send(&signed("root", "secret of root", plain(request::GET_BROKER_CONFIG, &[], "")));
+    for name in ["bob", "alice"] {
+        send(&signed("root", "secret of root", plain(request::AUTH_GET_USER, &[("username", name)], "")));
+    }
+    send(&signed("root", "secret of root", plain(request::AUTH_LIST_USER, &[], "")));
+    let copy = proven("root", "secret of root", plain(request::COPY_ACCOUNTS, &[], ""));
+    send(&copy);
+    guard.note(from, &copy, "copied");
     drop(guard);
     let text = rocketpy_env::Disk::read(&rocketpy_env::RealDisk, &path, 1 << 20).unwrap();
     let text = String::from_utf8(text).unwrap();
@@ -424,9 +440,53 @@ fn changes_of_administrators_and_denials_are_audited() {
         "alice UPDATE_AND_CREATE_TOPIC Topic:orders Create",
         "alice DELETE_TOPIC_IN_BROKER Topic:orders Delete",
         "root AUTH_CREATE_USER User:bob Update",
+        "root AUTH_GET_USER User:alice Get",
+        "root AUTH_LIST_USER Cluster:east Get",
+        "root COPY_ACCOUNTS Cluster:east All",
     ];
-    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected, "a question is not a change");
+    let what = "no line about another question, nor about a user that is not there";
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected, "{what}");
+    assert_eq!(lines[4]["result"], "admitted, the answer has passwords");
     assert_eq!(lines[0]["result"], "admitted");
     assert!(lines[1]["result"].as_str().unwrap().contains("no matched policies"));
     assert!(!text.contains("secret of"));
+}
+
+#[test]
+fn request_that_waited_is_refused_once_its_user_lost_its_rights() {
+    let fixture = fixture(rules(), &[("Topic:orders", &["Sub"]), ("Group:g", &["Sub"])]);
+    let accounts = fixture.guard.accounts();
+    let from: SocketAddr = "10.0.0.1:4711".parse().unwrap();
+    let fields = &[("topic", "orders"), ("consumerGroup", "g")];
+    let pull = signed("alice", SECRET, plain(request::PULL_MESSAGE, fields, ""));
+    let messages = Permit { topic: "orders", group: Some("g"), actions: Actions::of(&[Action::Sub]) };
+    let remarks = || {
+        let whole = fixture.guard.refusal_after_wait(from, &pull);
+        let permit = fixture.guard.refusal_of_permit(request::PULL_MESSAGE, Some("alice"), from, messages);
+        [whole, permit].map(|refusal| refusal.map(|refusal| refusal.command.remark.unwrap()))
+    };
+    assert_eq!(remarks(), [None, None], "neither signature nor proof is checked again");
+    accounts.delete_policies("User:alice", None, Some("Group:g"), Caller::Super).unwrap();
+    for remark in remarks() {
+        assert!(remark.as_ref().is_some_and(|remark| remark.contains("access Group:g")), "{remark:?}");
+    }
+    accounts.set_policies("User:alice", &acl(&[("Group:g", &["Sub"])]), Caller::Super).unwrap();
+    let status = |status: &str| UserInfo { user_status: Some(status.to_owned()), ..UserInfo::default() };
+    accounts.update_user("alice", &status("disable"), Caller::Super).unwrap();
+    assert_eq!(remarks(), [(); 2].map(|()| Some("User:alice is disabled.".to_owned())));
+    assert!(!fixture.guard.still_admits(Some("alice")));
+    accounts.update_user("alice", &status("enable"), Caller::Super).unwrap();
+    assert_eq!(remarks(), [None, None]);
+    accounts.delete_user("alice", Caller::Super).unwrap();
+    assert_eq!(remarks(), [(); 2].map(|()| Some("User:alice is not found.".to_owned())));
+}
+
+#[test]
+fn request_that_waited_without_policies_needs_its_user_alone() {
+    let fixture = fixture(Rules { authorization: false, ..rules() }, &[]);
+    let from: SocketAddr = "10.0.0.1:4711".parse().unwrap();
+    let pull = signed("alice", SECRET, plain(request::PULL_MESSAGE, &[("topic", "orders")], ""));
+    assert!(fixture.guard.refusal_after_wait(from, &pull).is_none());
+    fixture.guard.accounts().delete_user("alice", Caller::Super).unwrap();
+    assert!(fixture.guard.refusal_after_wait(from, &pull).is_some());
 }

@@ -22,7 +22,7 @@ fn change(accounts: &Accounts, number: u64) {
         ..PolicyEntryInfo::default()
     };
     let policies = vec![PolicyInfo { entries: vec![entry], policy_type: None }];
-    accounts.set_policies("User:alice", &AclInfo { policies, subject: None }).unwrap();
+    accounts.set_policies("User:alice", &AclInfo { policies, subject: None }, Caller::Super).unwrap();
 }
 
 /// Runs in the child: changes users until it is killed, and prints the answers.

@@ -1,9 +1,12 @@
 //! docs/permissions.md says of every request what a user needs for it: its table is made of the table of needs.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use rocketpy_auth::{Need, Target, needs};
+use rocketpy_auth::{Accounts, Action, Caller, Need, Target, needs};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{AclInfo, Password, PolicyEntryInfo, PolicyInfo, UserInfo};
 use rocketpy_protocol::code::request::{self, Party};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/permissions.md");
@@ -52,7 +55,7 @@ fn text(need: &Need<'_>) -> String {
         Target::Group(name) if name == "GROUP" => "Group".to_owned(),
         Target::Group(name) => format!("Group ({})", name.to_lowercase()),
     };
-    let actions: Vec<&str> = need.actions.iter().map(rocketpy_auth::Action::name).collect();
+    let actions: Vec<&str> = need.actions.iter().map(Action::name).collect();
     format!("{resource} {}", actions.join(" or "))
 }
 
@@ -72,4 +75,44 @@ fn page_of_permissions_says_what_each_request_needs() {
         return RealDisk.replace(PAGE.as_ref(), page.as_bytes()).unwrap();
     }
     assert!(found == page, "docs/permissions.md is not what the table of needs says; make it with {MAKE}");
+}
+
+/// A policy whose actions no request needs is refused: it would never decide.
+#[test]
+fn policies_are_accepted_for_the_actions_that_requests_need() {
+    let mut needed = BTreeSet::new();
+    for row in request::ALL.iter().filter(|row| matches!(row.asked_of, Party::Broker | Party::NameServer)) {
+        for need in needs(&sample(row.code)).unwrap() {
+            let kind = match need.target {
+                Target::OwnCluster | Target::Cluster(_) => "Cluster",
+                Target::Topic(_) => "Topic",
+                Target::Group(_) => "Group",
+                Target::OfOthers(_) | Target::Peers => continue,
+            };
+            needed.extend(need.actions.iter().map(|action| (kind, action.name())));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let accounts = Accounts::open(folder.path().join("users.json")).unwrap();
+    let info = UserInfo { password: Some(Password("secret".to_owned())), ..UserInfo::default() };
+    accounts.create_user("alice", &info, Caller::Super).unwrap();
+    let mut accepted = BTreeSet::new();
+    for kind in ["Cluster", "Topic", "Group", "Namespace"] {
+        for action in rocketpy_auth::Actions::ALL.iter().map(Action::name) {
+            let entry = PolicyEntryInfo {
+                resource: Some(format!("{kind}:a")),
+                actions: vec![action.to_owned()],
+                decision: Some("Allow".to_owned()),
+                ..PolicyEntryInfo::default()
+            };
+            let acl = AclInfo {
+                policies: vec![PolicyInfo { entries: vec![entry], policy_type: None }],
+                subject: None,
+            };
+            if accounts.set_policies("User:alice", &acl, Caller::Super).is_ok() {
+                accepted.insert((kind, action));
+            }
+        }
+    }
+    assert_eq!(accepted, needed);
 }

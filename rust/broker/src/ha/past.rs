@@ -251,10 +251,30 @@ impl<D: Disk> Past<D> {
     }
 
     /// Whether a master with these epochs continues from this log, and this one has not gone on as well, or with nothing that was acknowledged.
-    pub(crate) fn gives_way_to(&self, other: &Epochs) -> bool {
+    /// An empty log has nothing to lose. A slave promoted with an empty log shares no epoch with its former master.
+    pub(crate) fn gives_way_to(&self, other: &Epochs, is_empty: bool) -> bool {
+        if is_empty && !other.list().is_empty() && self.had_slaves() {
+            return true;
+        }
         let own = self.epochs();
         let goes_on = |at| own.end_with_one_of(other) || self.is_unpromised_behind(at, other);
         own.continued_at(other).is_some_and(goes_on)
+    }
+
+    /// Where this log and that of another master diverge; `None` when they are not known to. A former slave of this broker that shares no
+    /// epoch was promoted with an empty log.
+    pub(crate) fn diverges_at(&self, master: &str, other: &Epochs) -> Option<PhysicalOffset> {
+        let own = self.epochs();
+        let is_whole =
+            |epochs: &Epochs| epochs.list().first().is_some_and(|first| first.start == PhysicalOffset::ZERO);
+        let was_slave = || self.state.lock().content.addresses.values().any(|address| address == master);
+        let is_common = own.list().iter().any(|epoch| other.list().contains(epoch));
+        match own.continued_at(other) {
+            None if !is_common && is_whole(&own) && is_whole(other) && was_slave() => {
+                Some(PhysicalOffset::ZERO)
+            }
+            at => at,
+        }
     }
 
     /// Takes over the epochs of another broker, before bytes of them are taken.

@@ -7,7 +7,7 @@ use rocketpy_env::RealDisk;
 
 use super::past::Past;
 use super::slaves::Slaves;
-use crate::slave::{MasterAddress, TokenOfMaster};
+use crate::slave::{MasterAddress, SecretOfMaster};
 
 /// The other brokers of this one's name: slaves, a master, and what is known of the past of the log that they share.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl Peers {
     }
 
     /// The secret that the master has to prove, if there is one.
-    pub(crate) fn token_of_master(&self) -> Option<Arc<dyn TokenOfMaster>> {
+    pub(crate) fn secret_of_master(&self) -> Option<Arc<dyn SecretOfMaster>> {
         let past = self.past.clone().filter(|past| past.has_secret())?;
         Some(past)
     }
@@ -50,7 +50,7 @@ impl Peers {
     }
 }
 
-impl TokenOfMaster for Past<RealDisk> {
+impl SecretOfMaster for Past<RealDisk> {
     fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool {
         Self::is_proved(self, parts, proof)
     }

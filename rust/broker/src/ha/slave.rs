@@ -132,7 +132,9 @@ enum End {
     Flush(#[from] FlushError),
     #[error("cannot read the master's answer to the greeting")]
     NoGreeting,
-    #[error("master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
+    #[error(
+        "master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials (a master with authenticationEnabled=false has only the first)"
+    )]
     NoProof,
     #[error(
         "master requires a secret: set haTokenFile at this slave too, or authenticationEnabled with innerClientAuthenticationCredentials"

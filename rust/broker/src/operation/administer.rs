@@ -134,7 +134,7 @@ pub(crate) fn replication_status(
         }
     };
     let past = peers.past();
-    let gives_way = |epochs| past.is_some_and(|past| past.gives_way_to(epochs));
+    let gives_way = |epochs| past.is_some_and(|past| past.gives_way_to(epochs, end == PhysicalOffset::ZERO));
     ReplicationStatus {
         is_master: ground.role().get() == Role::Master,
         end,

@@ -80,7 +80,9 @@ pub(crate) struct Pull {
     pub(crate) topic_sys_flag: i32,
     pub(crate) group_sys_flag: i32,
     pub(crate) sources: Sources,
-    /// That quotas charge for what it returns.
+    /// Whether it comes from a lite consumer.
+    pub(crate) is_lite: bool,
+    /// Its user, while users are on: quotas charge it, and it must still have its rights when the wait ends.
     pub(crate) user: Option<Box<str>>,
 }
 
@@ -194,6 +196,7 @@ impl Pulls {
             topic_sys_flag: topic.sys_flag,
             group_sys_flag: group.sys_flag,
             sources: Sources::of(group),
+            is_lite: request.is_lite,
             user: None,
         })
     }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rocketpy_auth::{Action, Actions, Guard, administer};
+use rocketpy_auth::{Action, Actions, Guard, Permit, administer};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{HeaderError, key};
@@ -20,6 +20,7 @@ use crate::desk::Desk;
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 use crate::slave::{VERSION, version_text};
+use crate::table::client::Member;
 
 /// A question about users or policies (codes 3004, 3005, 3009 and 3010).
 pub(super) fn ask(Call { desk, request, connection }: Call<'_>) -> Answer {
@@ -47,7 +48,7 @@ pub(super) fn change(Call { desk, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// COPY_ACCOUNTS: all users and policies, encrypted; nothing where the slave has this version.
-pub(super) fn copy(Call { desk, request, .. }: Call<'_>) -> Answer {
+pub(super) fn copy(Call { desk, request, connection }: Call<'_>) -> Answer {
     let guard = guard(desk)?;
     let config = desk.ground.config();
     let Some(credentials) = &config.auth.credentials else { return Err(Refusal::UsersOff) };
@@ -58,9 +59,16 @@ pub(super) fn copy(Call { desk, request, .. }: Call<'_>) -> Answer {
     let mut answer = Response::success();
     if request.ext.get(VERSION) != Some(&version) {
         answer.command.body = snapshot.seal(&credentials.secret_key, nonce.as_bytes())?.into();
+        guard.note(connection.peer(), request, "admitted, the answer has all users for a slave");
     }
     answer.command.ext.push(VERSION, &version);
     Ok(answer)
+}
+
+/// The denial of a request that has waited: its user may have lost its rights since. `None` while users are off.
+pub(super) fn refusal_after_wait(desk: &Desk, request: &Command, reply: &Reply) -> Option<Response> {
+    let config = desk.ground.config();
+    config.auth.guard.as_ref()?.refusal_after_wait(reply.connection().peer(), request)
 }
 
 /// Checks the topic of a record that a request names by its place in the log.
@@ -83,11 +91,24 @@ impl RecordCheck {
         let Ok(record) = RecordView::parse(record) else {
             return Some(Refusal::NoMessageAt { offset }.response());
         };
-        // Of a half message or one that waits for its time, the topic that it is for.
-        let real = record.property(property::REAL_TOPIC).filter(|_| system::is_system_topic(record.topic));
-        let topic = real.unwrap_or(record.topic);
-        self.guard.refusal_of_topic(self.from, &self.request, topic, Actions::of(actions))
+        self.guard.refusal_of_topic(self.from, &self.request, topic_of(&record), Actions::of(actions))
     }
+
+    /// Whether a member of a group may read the record: its user may have lost its rights since its heartbeat.
+    pub(super) fn permits(&self, member: &Member, group: &str, record: &[u8]) -> bool {
+        RecordView::parse(record).is_ok_and(|record| {
+            let messages =
+                Permit { topic: topic_of(&record), group: Some(group), actions: Actions::of(&[Action::Sub]) };
+            let (user, from) = (member.user.as_deref(), member.connection.peer());
+            self.guard.still_permits(self.request.code, user, from, messages)
+        })
+    }
+}
+
+/// The topic of a record. Of a half message or one that waits for its time, the topic that it is for.
+fn topic_of<'a>(record: &'a RecordView<'_>) -> &'a str {
+    let real = record.property(property::REAL_TOPIC).filter(|_| system::is_system_topic(record.topic));
+    real.unwrap_or(record.topic)
 }
 
 /// # Errors

@@ -54,8 +54,13 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
         let record =
             look_up_aside(&owner.reads.look_ups, connection_id, move || store.record_at(at)).await??;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
-        if let Some(denied) = check.and_then(|check| check.refusal(at.to_wire(), &record, &[Action::Sub])) {
-            return Ok(denied);
+        if let Some(check) = check {
+            if let Some(denied) = check.refusal(at.to_wire(), &record, &[Action::Sub]) {
+                return Ok(denied);
+            }
+            if !check.permits(&member, header.consumer_group, &record) {
+                return Err(no_member(header.consumer_group, &member.client_id));
+            }
         }
         let config = owner.ground.config();
         let broker_name = Some(config.broker_name.as_str());
@@ -76,8 +81,12 @@ pub(super) fn member(clients: &ClientTable, group: &str, client_id: &str) -> Res
     match members(clients, group).into_iter().find(|it| *it.client_id == *client_id) {
         Some(member) if member.version >= FIRST_VERSION => Ok(member),
         Some(member) => Err(Refusal::OldMember { client_id: client_id.to_owned(), version: member.version }),
-        None => Err(Refusal::NoMember { group: group.to_owned(), client_id: client_id.to_owned() }),
+        None => Err(no_member(group, client_id)),
     }
+}
+
+fn no_member(group: &str, client_id: &str) -> Refusal {
+    Refusal::NoMember { group: group.to_owned(), client_id: client_id.to_owned() }
 }
 
 /// Puts the question to the member, and passes its answer on.

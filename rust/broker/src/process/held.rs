@@ -11,7 +11,7 @@ use rocketpy_store::{Arrival, Store};
 use tokio::task::yield_now;
 use tracing::{debug, error};
 
-use super::pull;
+use super::{accounts, pull};
 use crate::call::{Call, Function, answer, without_body};
 use crate::desk::Desk;
 use crate::held_request::{Held, HeldRequests, NoRoom, QueueKey, Released};
@@ -92,7 +92,12 @@ fn resume(desk: &Arc<Desk>, released: impl IntoIterator<Item = Held<Waiting>>) {
         // The unwinding drops the reply, which then answers.
         let resumed = catch_unwind(AssertUnwindSafe(|| match waiter {
             Waiting::Pull(pull) => pull::resume(desk, pull, reply),
-            Waiting::Question(Question { request, function, .. }) => answer(function, desk, request, reply),
+            Waiting::Question(Question { request, function, .. }) => {
+                match accounts::refusal_after_wait(desk, &request, &reply) {
+                    Some(denied) => reply.send(denied),
+                    None => answer(function, desk, request, reply),
+                }
+            }
         }));
         if resumed.is_err() {
             error!(%peer, "held request panicked, answered with SYSTEM_ERROR");

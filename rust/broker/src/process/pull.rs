@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rocketpy_auth::{Action, Actions, Permit};
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
@@ -75,9 +76,7 @@ pub(super) fn pull(Call { desk, connection, request }: Call<'_>, reply: Reply) -
         Ok(FoundGroup { written: None, group }) => desk.pulls.check(&asked, &group),
         Err(refusal) => Err(refusal),
     };
-    if let Ok(pull) = &mut checked
-        && desk.ground.quotas().are_on()
-    {
+    if let Ok(pull) = &mut checked {
         pull.user = quota::user_of(desk, request).map(Box::from);
     }
     let placed = checked.map(|pull| (desk.pulls.place(&pull, connection.id(), asked.commit), pull));
@@ -163,8 +162,11 @@ fn read_once_written(desk: &Arc<Desk>, written: Written, pull: Pull, reply: Repl
     });
 }
 
-/// Answers a pull that was held.
+/// Answers a pull that was held, if its user may still have the messages.
 pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
+    if let Some(denied) = refusal_after_wait(desk, &pull, &reply) {
+        return reply.send(denied);
+    }
     match desk.pulls.place_again(&pull) {
         Ok(placed) => {
             let held_again = go_on(desk, placed, pull, reply, None);
@@ -172,6 +174,16 @@ pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
         }
         Err(refusal) => reply.send(refusal_response(&refusal)),
     }
+}
+
+/// The denial of a pull that has waited: its user may have lost its rights since.
+fn refusal_after_wait(desk: &Desk, pull: &Pull, reply: &Reply) -> Option<Response> {
+    let code = if pull.is_lite { request::LITE_PULL_MESSAGE } else { request::PULL_MESSAGE };
+    let messages =
+        Permit { topic: &pull.queue.topic, group: Some(&pull.group), actions: Actions::of(&[Action::Sub]) };
+    let config = desk.ground.config();
+    let guard = config.auth.guard.as_ref()?;
+    guard.refusal_of_permit(code, pull.user.as_deref(), reply.connection().peer(), messages)
 }
 
 /// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
@@ -207,8 +219,12 @@ fn read_cold(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Durati
     desk.ground.tasks().spawn(async move {
         tokio::time::sleep(reached.left.min(COLD_WAIT)).await;
         drop(memory);
-        if reply.connection().is_open() {
-            read_aside(&owner, pull, reply, hold);
+        if !reply.connection().is_open() {
+            return;
+        }
+        match refusal_after_wait(&owner, &pull, &reply) {
+            Some(denied) => reply.send(denied),
+            None => read_aside(&owner, pull, reply, hold),
         }
     });
 }

@@ -19,6 +19,7 @@ use rocketpy_protocol::{Command, batch};
 use rocketpy_remoting::{Connection, Reply, Response, cork};
 use tracing::{debug, info};
 
+use super::accounts;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, body, response as respond, success_json};
 use crate::desk::Desk;
@@ -159,6 +160,9 @@ fn pass(desk: &Arc<Desk>, Waiting { request, reply, room }: Waiting, serve: Serv
     if is_read && !connection.is_open() {
         return reply.send_nothing();
     }
+    if let Some(denied) = accounts::refusal_after_wait(desk, &request, &reply) {
+        return reply.send(denied);
+    }
     serve(desk, &connection, request, reply);
 }
 
@@ -219,6 +223,7 @@ pub(super) fn set(call: Call<'_>, reply: Reply) {
     let wanted = wanted.and_then(|rule| {
         call.desk.ground.check_master(OfMaster::Change)?;
         let quota = rule.quota().clone();
+        check_user(call.desk, &quota)?;
         Ok((quota, call.desk.ground.quotas().set(rule)?))
     });
     match wanted {
@@ -228,6 +233,19 @@ pub(super) fn set(call: Call<'_>, reply: Reply) {
         }
         Err(refusal) => reply.send(refusal.response()),
     }
+}
+
+/// Refuses a quota of a user that does not exist: it would limit nobody. Topics and groups are made by their first use, users are not.
+///
+/// # Errors
+/// Users are on, and none has the name.
+fn check_user(desk: &Desk, quota: &Quota) -> Result<(), Refusal> {
+    let config = desk.ground.config();
+    let Some(guard) = config.auth.guard.as_ref().filter(|_| quota.scope == "user") else { return Ok(()) };
+    if quota.name.ends_with('*') || guard.accounts().user(&quota.name).is_some() {
+        return Ok(());
+    }
+    Err(Refusal::NoUser { name: quota.name.clone() })
 }
 
 /// REMOVE_QUOTA.

@@ -77,9 +77,12 @@ fn target(desk: &Desk, request: &Command) -> Result<Target, Refusal> {
         return Err(Refusal::NoRequester);
     };
     let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
-    let Some(connection) = desk.members.clients().producer_connection(client_id) else {
+    let Some((connection, user)) = desk.members.clients().producer_connection(client_id) else {
         return Err(not_pushed("no live producer has this client id".to_owned()));
     };
+    if desk.ground.config().auth.guard.as_ref().is_some_and(|guard| !guard.still_admits(user.as_deref())) {
+        return Err(not_pushed("user of the producer was deleted or disabled".to_owned()));
+    }
     let place = desk.rooms.reply_pushes.take(connection.id()).map_err(|full| match full {
         NoPlace::All => Refusal::TooManyReplies { limit: MAX_PUSHES },
         NoPlace::OfClient { taken } => not_pushed(format!("{taken} replies already wait for its answers")),

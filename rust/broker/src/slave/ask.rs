@@ -49,7 +49,9 @@ pub(super) enum NotTaken {
     Code { code: i32, remark: String },
     #[error("cannot decode the answer: {reason}")]
     Body { reason: String },
-    #[error("the master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials")]
+    #[error(
+        "the master did not prove the secret of haTokenFile or innerClientAuthenticationCredentials (a master with authenticationEnabled=false has only the first)"
+    )]
     NoProof,
     #[error("the master's table is empty")]
     Empty,
@@ -101,10 +103,21 @@ pub(crate) async fn end_of_log(client: &Client, address: &str) -> Result<Physica
     Master { client, address }.end().await.map_err(|error| error.to_string())
 }
 
-/// Token that a master has to know.
-pub(crate) trait TokenOfMaster: Send + Sync {
-    /// Whether the proof of a master for these parts of its answer is that of the token.
+/// The token of `haTokenFile` or the secret of the user of the servers, or both: a master has to prove it.
+pub(crate) trait SecretOfMaster: Send + Sync {
+    /// Whether the proof of a master for these parts of its answer is that of the secret.
     fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool;
+}
+
+/// What a master answers about its users and policies.
+pub(super) enum AccountsOfMaster {
+    /// Their version is the known one.
+    Same,
+    Changed(SealedAccounts),
+    /// `authenticationEnabled` is false there.
+    Off,
+    /// The request: a master of Apache's.
+    Unknown,
 }
 
 /// Users and policies of a master, encrypted.
@@ -170,13 +183,13 @@ impl Paged for SubscriptionGroupWrapper {
 }
 
 impl Master<'_> {
-    /// Checks that the master knows the token: name servers may name a stranger while no master is alive.
-    pub(super) async fn check_proof(&self, token: &dyn TokenOfMaster) -> Result<(), NotTaken> {
+    /// Checks that the master knows the secret: name servers may name a stranger while no master is alive.
+    pub(super) async fn check_proof(&self, secret: &dyn SecretOfMaster) -> Result<(), NotTaken> {
         let nonce = random_text();
         let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
         asked.ext.push(key::NONCE, &nonce);
         let answer = self.client.call(self.address, asked, TIMEOUT).await?;
-        match token.is_proved(&[STATUS, nonce.as_bytes(), &answer.body], answer.ext.get(key::PROOF)) {
+        match secret.is_proved(&[STATUS, nonce.as_bytes(), &answer.body], answer.ext.get(key::PROOF)) {
             true => Ok(()),
             false => Err(NotTaken::NoProof),
         }
@@ -228,19 +241,24 @@ impl Master<'_> {
         }
     }
 
-    /// Users and policies, encrypted with the secret of the servers; `None` where their version is the known one, and from a master that has
-    /// none, such as Apache's.
-    pub(super) async fn accounts(&self, known: &str) -> Result<Option<SealedAccounts>, NotTaken> {
+    /// Users and policies, encrypted with the secret of the servers.
+    pub(super) async fn accounts(&self, known: &str) -> Result<AccountsOfMaster, NotTaken> {
         let nonce = random_text();
         let mut asked = Command::bare_request(request::COPY_ACCOUNTS);
         asked.ext.push(key::NONCE, &nonce);
         asked.ext.push(VERSION, known);
         match self.call(asked).await {
-            Err(NotTaken::Code { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }) => Ok(None),
+            Err(NotTaken::Code { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }) => {
+                Ok(AccountsOfMaster::Unknown)
+            }
+            Err(NotTaken::Code { remark, .. }) if remark == Refusal::UsersOff.to_string() => {
+                Ok(AccountsOfMaster::Off)
+            }
             answer => {
                 let answer = answer?;
                 let is_known = answer.ext.get(VERSION) == Some(known);
-                Ok((!is_known).then_some(SealedAccounts { nonce, bytes: answer.body }))
+                let changed = || AccountsOfMaster::Changed(SealedAccounts { nonce, bytes: answer.body });
+                Ok(if is_known { AccountsOfMaster::Same } else { changed() })
             }
         }
     }

@@ -16,6 +16,6 @@ mod service;
 mod tests;
 
 pub(crate) use address::MasterAddress;
-pub(crate) use ask::{TokenOfMaster, VERSION, end_of_log, version_text};
+pub(crate) use ask::{SecretOfMaster, VERSION, end_of_log, version_text};
 pub(crate) use give_back::OwnCommits;
 pub(crate) use service::{Finished, MasterMetadata};

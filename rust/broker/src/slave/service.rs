@@ -11,7 +11,7 @@ use rocketpy_remoting::Client;
 use tracing::{debug, info, warn};
 
 use super::address::MasterAddress;
-use super::ask::{Master, NotTaken, TokenOfMaster, version_text};
+use super::ask::{AccountsOfMaster, Master, NotTaken, SecretOfMaster, version_text};
 use super::pending::{Pending, Progress};
 use crate::Auth;
 use crate::blocking::{aside, on_disk};
@@ -42,7 +42,7 @@ pub(crate) struct MasterMetadata {
     timers: Arc<Timers>,
     transactions: Arc<Transactions>,
     master: Arc<MasterAddress>,
-    token: Option<Arc<dyn TokenOfMaster>>,
+    secret: Option<Arc<dyn SecretOfMaster>>,
     client: Client,
     pace: Pace,
     pending: Mutex<Pending>,
@@ -50,6 +50,8 @@ pub(crate) struct MasterMetadata {
     rounds: tokio::sync::Mutex<()>,
     /// Whether there may be queues of topics that the master has deleted.
     has_deleted: AtomicBool,
+    /// Whether the master has users off: the log says so once.
+    pub(super) has_users_off: AtomicBool,
     /// What is not taken over at the moment, by its name: the log says the same once.
     reasons: Mutex<BTreeMap<&'static str, String>>,
     #[cfg(test)]
@@ -70,7 +72,7 @@ impl MasterMetadata {
     pub(crate) fn new(
         parts: &Parts,
         master: Arc<MasterAddress>,
-        token: Option<Arc<dyn TokenOfMaster>>,
+        secret: Option<Arc<dyn SecretOfMaster>>,
     ) -> Self {
         let pace = Pace::new(Duration::ZERO, parts.ground.config().intervals.ask_master);
         Self {
@@ -80,12 +82,13 @@ impl MasterMetadata {
             timers: parts.timers.clone(),
             transactions: parts.transactions.clone(),
             master,
-            token,
+            secret,
             client: parts.ground.config().new_client(),
             pace,
             pending: Mutex::default(),
             rounds: tokio::sync::Mutex::default(),
             has_deleted: AtomicBool::new(true), // the start does not know
+            has_users_off: AtomicBool::new(false),
             reasons: Mutex::default(),
             #[cfg(test)]
             warnings: std::sync::atomic::AtomicUsize::default(),
@@ -162,11 +165,11 @@ impl MasterMetadata {
     /// Requests all tables.
     ///
     /// # Errors
-    /// The master does not answer, or does not prove that it knows the token.
+    /// The master does not answer, or does not prove that it knows the secret.
     async fn ask(&self, address: &Arc<str>) -> Result<(), NotTaken> {
         let master = Master { client: &self.client, address };
-        if let Some(token) = &self.token {
-            master.check_proof(&**token).await?;
+        if let Some(secret) = &self.secret {
+            master.check_proof(&**secret).await?;
         }
         let before = self.ground.store().dispatched_offset();
         let topics = match self.take_topics(&master).await {
@@ -257,14 +260,20 @@ impl MasterMetadata {
         Ok(())
     }
 
-    async fn take_accounts(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+    pub(super) async fn take_accounts(&self, master: &Master<'_>) -> Result<(), NotTaken> {
         let Auth { guard: Some(guard), credentials: Some(credentials) } = self.ground.config().auth.clone()
         else {
             return Ok(());
         };
-        let Some(sealed) = master.accounts(&version_text(guard.accounts().version())).await? else {
-            return Ok(());
-        };
+        let answer = master.accounts(&version_text(guard.accounts().version())).await?;
+        let are_off = matches!(answer, AccountsOfMaster::Off);
+        if self.has_users_off.swap(are_off, Ordering::Relaxed) != are_off && are_off {
+            info!(
+                master = master.address,
+                "master has users off, this slave keeps its own users and policies"
+            );
+        }
+        let AccountsOfMaster::Changed(sealed) = answer else { return Ok(()) };
         if self.ground.role().is_master() {
             return Ok(());
         }

@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rocketpy_auth::{Accounts, Guard, Rules};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{DataVersion, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::disk::TimerCheckpoint;
-use rocketpy_remoting::{Connection, Handler, Reply, Response, Server, ServerConfig};
+use rocketpy_remoting::{Connection, Credentials, Handler, Reply, Response, Server, ServerConfig};
 
 use super::*;
 use crate::put::{Delay, NewMessage, Origin, put};
+use crate::refusal::Refusal;
 use crate::role::{OwnLog, Role};
 use crate::service::{Service, Services};
 use crate::table::offset::{Place, Readable};
@@ -87,6 +89,7 @@ impl Handler for Master {
                 None => Response::not_supported(code),
             },
             (request::GET_QUOTAS, None) => Response::not_supported(code),
+            (request::COPY_ACCOUNTS, None) => Refusal::UsersOff.response(),
             (_, Some(body)) => ok(body),
             (_, None) => Response::status(response::SYSTEM_ERROR, "not told"),
         });
@@ -510,4 +513,24 @@ async fn a_slave_with_a_token_takes_nothing_from_a_broker_that_does_not_prove_it
     assert_eq!(fixture.master.asked(request::GET_ALL_TOPIC_CONFIG), 0);
     assert!(fixture.slave.ground.topics().get("orders").is_none());
     assert!(fixture.reason("master").unwrap().contains("did not prove"));
+}
+
+#[tokio::test]
+async fn slave_with_users_goes_on_without_a_reason_when_its_master_has_users_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let accounts = Accounts::open(folder.path().join("users.json")).unwrap();
+    accounts.ensure_super("servers", "secret").unwrap();
+    let fixture = Fixture::start_with(|config| {
+        config.auth.guard = Some(Guard::new(accounts.clone(), Rules::default(), None));
+        config.auth.credentials = Some(Credentials::new("servers", "secret"));
+    });
+    let address = fixture.slave.peers.master().get().unwrap();
+    let master = ask::Master { client: &fixture.slave.ground.config().new_client(), address: &address };
+    for _ in 0..2 {
+        fixture.service.take_accounts(&master).await.unwrap();
+    }
+    assert_eq!(fixture.master.asked(request::COPY_ACCOUNTS), 2);
+    assert!(fixture.service.has_users_off.load(Ordering::Relaxed), "said once");
+    assert_eq!((fixture.warnings(), fixture.reason("users")), (0, None));
+    assert!(accounts.user("servers").is_some(), "its own users stay");
 }

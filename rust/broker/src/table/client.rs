@@ -456,14 +456,14 @@ impl ClientTable {
         members.values().cloned().collect()
     }
 
-    /// The youngest open connection of a client that is in a producer group.
+    /// The youngest open connection of a client that is in a producer group, and its user.
     #[doc(alias = "findChannel")]
-    pub(crate) fn producer_connection(&self, client_id: &str) -> Option<Arc<Connection>> {
+    pub(crate) fn producer_connection(&self, client_id: &str) -> Option<(Arc<Connection>, Option<Arc<str>>)> {
         let state = self.state.read();
         let connections = state.producer_connections.get(client_id)?;
         assert!(!connections.is_empty(), "a producer in the table has a connection: {client_id}");
-        let mut connections = connections.values().rev().map(|named| &named.connection);
-        connections.find(|connection| connection.is_open()).cloned()
+        let youngest = connections.values().rev().find(|named| named.connection.is_open())?;
+        Some((youngest.connection.clone(), youngest.user.clone()))
     }
 
     /// Groups whose live members subscribe to the topic.

@@ -281,14 +281,25 @@ impl Api {
 
     /// Whether a broker has a group.
     pub(super) async fn has_group_at(&self, address: &str, group: &str) -> Result<bool, ClientError> {
+        Ok(self.group_config_at(address, group).await?.is_some())
+    }
+
+    /// Configuration of a group at a broker; `None` where it does not exist. A broker that does not know the request is asked for all of its groups.
+    pub(super) async fn group_config_at(
+        &self,
+        address: &str,
+        group: &str,
+    ) -> Result<Option<GroupConfig>, ClientError> {
         const OPERATION: &str = "group query";
         let request = requests::group_config(group);
         let answer = self.call(address, OPERATION, request, self.timeout()).await?;
         match answer.code {
-            response::SUBSCRIPTION_GROUP_NOT_EXIST => Ok(false),
-            response::REQUEST_CODE_NOT_SUPPORTED => Ok(self.groups_at(address).await?.contains_key(group)),
-            _ => outcome::success(OPERATION, address, answer).map(|_| true),
+            response::SUBSCRIPTION_GROUP_NOT_EXIST => return Ok(None),
+            response::REQUEST_CODE_NOT_SUPPORTED => return Ok(self.groups_at(address).await?.remove(group)),
+            _ => {}
         }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        wire::json(OPERATION, address, &answer.body).map(Some)
     }
 
     /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.

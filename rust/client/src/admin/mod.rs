@@ -5,12 +5,14 @@ mod config;
 mod figures;
 mod gather;
 mod group;
+mod inventory;
 mod lag;
 mod member;
 mod message;
 mod place;
 mod progress;
 mod quota;
+mod readers;
 mod requests;
 mod running;
 mod topic;
@@ -23,14 +25,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo};
+use rocketpy_protocol::body::{BrokerData, ClusterInfo, HaRuntimeInfo};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
 pub use self::figures::BrokerFigures;
 pub use self::gather::{Answers, MissingBroker};
+pub use self::inventory::{GroupConfigs, GroupSettings, ProducerGroup, TopicConfigs};
 pub use self::message::FoundMessage;
 pub use self::progress::GroupProgress;
+pub use self::readers::{CountRate, GroupPosition, QueueDelay, TrafficRate};
 pub use self::running::RunningMember;
 pub use self::types::{
     BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
@@ -73,13 +77,16 @@ impl Admin {
     /// Those of reaching a name server.
     pub async fn cluster(&self) -> Result<ClusterDescription, ClientError> {
         self.client.check()?;
-        let info = self.client.api().cluster_info().await?;
-        let brokers = info.broker_addr_table.into_values().map(|broker| BrokerDescription {
-            broker_name: broker.broker_name,
-            cluster: broker.cluster,
-            addresses: broker.broker_addrs,
-        });
-        Ok(ClusterDescription { brokers: brokers.collect() })
+        Ok(description(self.client.api().cluster_info().await?))
+    }
+
+    /// The brokers that one name server knows. Others may know more.
+    ///
+    /// # Errors
+    /// Those of reaching it.
+    pub async fn cluster_at(&self, name_server: &str) -> Result<ClusterDescription, ClientError> {
+        self.client.check()?;
+        Ok(description(self.client.api().cluster_info_at(name_server).await?))
     }
 
     /// The figures of the broker at an address, by Apache's names, as text.
@@ -106,6 +113,20 @@ impl Admin {
         to: QueueOffset,
     ) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
         RangeReader::new(&self.client, queue, from, to, TagFilter::EVERYTHING).await?.first().await
+    }
+
+    /// The first messages of a part of a queue, and where the rest begins, waiting for them at most as long as given; `None`: none came.
+    ///
+    /// # Errors
+    /// As [`RangeReader::next`].
+    pub async fn read_within(
+        &self,
+        queue: MessageQueue,
+        from: QueueOffset,
+        to: QueueOffset,
+        wait: Duration,
+    ) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
+        RangeReader::new(&self.client, queue, from, to, TagFilter::EVERYTHING).await?.first_within(wait).await
     }
 
     /// The slaves of the broker at an address, and how far their logs reach.
@@ -264,4 +285,13 @@ impl Admin {
         damage::check(&view, &address)?;
         Ok(answer.body)
     }
+}
+
+fn description(info: ClusterInfo) -> ClusterDescription {
+    let brokers = info.broker_addr_table.into_values().map(|broker| BrokerDescription {
+        broker_name: broker.broker_name,
+        cluster: broker.cluster,
+        addresses: broker.broker_addrs,
+    });
+    ClusterDescription { brokers: brokers.collect() }
 }

@@ -274,7 +274,10 @@ impl Api {
     }
 
     /// All topics of a broker.
-    async fn topic_configs_at(&self, address: &str) -> Result<BTreeMap<String, TopicConfig>, ClientError> {
+    pub(super) async fn topic_configs_at(
+        &self,
+        address: &str,
+    ) -> Result<BTreeMap<String, TopicConfig>, ClientError> {
         const OPERATION: &str = "topic configuration query";
         let answer = self.call_ok(address, OPERATION, requests::all_topics()).await?;
         wire::json::<TopicConfigSerializeWrapper>(OPERATION, address, &answer.body)

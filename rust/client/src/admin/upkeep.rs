@@ -47,7 +47,7 @@ impl Admin {
         let outcomes = self
             .ask_each(&places, |api, place| {
                 let group = group.to_owned();
-                async move { Ok(api.groups_at(&place.address).await?.remove(&group)) }
+                async move { api.group_config_at(&place.address, &group).await }
             })
             .await?;
         let found = places.into_iter().zip(outcomes);

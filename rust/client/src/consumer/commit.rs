@@ -306,7 +306,7 @@ impl Member {
         let calls: JoinSet<_> =
             tables.into_values().map(|offsets| send_to_table(self.clone(), offsets)).collect();
         let sent: Result<(), _> = calls.join_all().await.into_iter().collect();
-        sent.and(self.persist_offsets().await)
+        sent.map_err(|error| self.explained(error)).and(self.persist_offsets().await)
     }
 
     async fn send_one(

@@ -26,7 +26,7 @@ use super::pace::Pace;
 use super::push::LocalOffsets;
 use super::signals::Signals;
 use super::state::{QueueChange, State};
-use super::subscription::TopicSubscription;
+use super::subscription::{self, TopicSubscription};
 use super::subscription_conflict::{Change, SubscriptionConflict};
 use crate::client::Client;
 use crate::close_once::CloseOnce;
@@ -82,6 +82,8 @@ pub(super) struct GroupView {
     pub(super) misses_retry_topic: AtomicBool,
     /// What brokers say of members with other subscriptions, or the same client id.
     others: Mutex<SubscriptionConflict>,
+    /// The latest denial by users and policies, until a broker allows what it denied.
+    denied: Mutex<Option<ClientError>>,
     /// What was reported of a list of members that has this one twice.
     pub(super) listed_twice: Mutex<LogThrottle>,
     /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
@@ -220,6 +222,34 @@ impl Member {
             return None; // the log has told it: each of them gets messages
         }
         Some(ClientError::OtherSubscriptions { group, client_id, subscriptions })
+    }
+
+    /// Gives an error to the user's next poll.
+    pub(super) fn fail(&self, error: ClientError) {
+        let error = self.explained(error);
+        if error.is_denial() {
+            *self.group_view.denied.lock() = Some(error.clone());
+        }
+        self.state.lock().fail(error);
+        self.signals.arrived.notify_waiters();
+        self.signals.progress.notify_waiters();
+    }
+
+    /// Names all that the member needs, if this is a denial.
+    pub(super) fn explained(&self, error: ClientError) -> ClientError {
+        error.needing(|| subscription::needs(&self.group, &self.subscriptions))
+    }
+
+    /// Why users and policies deny what the member reads, as last known.
+    pub(super) fn denial(&self) -> Option<ClientError> {
+        self.group_view.denied.lock().clone()
+    }
+
+    /// Notes that a broker answered a pull. What members of a group may read, their heartbeats tell.
+    pub(super) fn note_allowed_pull(&self) {
+        if !self.config.balance.is_of_members() {
+            self.group_view.denied.lock().take();
+        }
     }
 
     /// Notes the outcome of a call to a broker.
@@ -364,6 +394,16 @@ impl Consumer for Member {
             _ => {}
         }
         self.signals.arrived.notify_waiters();
+    }
+
+    fn heard_of_denial(&self, denial: Option<ClientError>, all_asked: bool) {
+        match denial {
+            Some(denial) => self.fail(denial),
+            None if all_asked && self.group_view.denied.lock().take().is_some() => {
+                info!(group = %self.group, "subscription of the consumer allowed again");
+            }
+            None => {}
+        }
     }
 
     fn rebalance_soon(&self) {

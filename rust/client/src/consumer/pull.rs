@@ -175,6 +175,7 @@ impl Puller {
                 }
                 self.broker_id = answer.suggested_broker_id;
                 self.no_route_since = None;
+                self.member.note_allowed_pull();
                 if self.failure.worked() {
                     info!(queue = %self.queue(), "pulls recovered");
                 }
@@ -297,9 +298,7 @@ impl Puller {
         };
         if !resolves_itself {
             self.no_route_since = None;
-            self.member.state.lock().fail(error.clone());
-            self.member.signals.arrived.notify_waiters();
-            self.member.signals.progress.notify_waiters();
+            self.member.fail(error.clone());
         }
     }
 }

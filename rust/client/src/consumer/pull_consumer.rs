@@ -15,6 +15,7 @@ use super::member::Member;
 use super::push::LocalOffsets;
 use super::state::{CommitScope, OffsetMove, QueueChange};
 use super::stats::{ConsumerStats, Counts, QueueProgress};
+use super::subscription::TopicSubscription;
 use super::{commit, conflict, rebalance, subscription};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
@@ -41,6 +42,8 @@ pub struct ConsumerState {
     pub assigned: Vec<MessageQueue>,
     /// Brokers that were called, sorted by name.
     pub brokers: Vec<BrokerContact>,
+    /// Why users and policies deny the subscription, as last known.
+    pub denied: Option<ClientError>,
 }
 
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
@@ -66,8 +69,8 @@ impl PullConsumer {
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
     /// [`ClientError::InvalidSql`], [`ClientError::NoSqlFilter`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
-    /// a topic that does not exist, [`ClientError::NoBrokers`] (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a
-    /// name server.
+    /// a topic that does not exist, [`ClientError::NoBrokers`] (unless [`ConsumerConfig::allow_missing_topic`]); [`ClientError::Denied`]
+    /// where users and policies deny what it subscribes to; those of reaching a name server.
     pub async fn new(
         client: &Client,
         group: &str,
@@ -97,17 +100,9 @@ impl PullConsumer {
         let subscriptions = subscription::of(group, &subscriptions, config.retry_topic)?;
         let is_read = |topic: &str| subscriptions.iter().any(|subscription| subscription.topic == *topic);
         config.balance.check_topics(is_read)?;
-        for subscription in &subscriptions {
-            match client.api().route(&subscription.topic).await {
-                Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
-                    if config.allow_missing_topic || subscription.is_retry => {}
-                route => {
-                    let route = route?;
-                    config.balance.check_assigned(&route)?;
-                    subscription::check_at_brokers(client, group, subscription, &route).await?;
-                }
-            }
-        }
+        check_topics(client, group, &subscriptions, &config)
+            .await
+            .map_err(|error| error.needing(|| subscription::needs(group, &subscriptions)))?;
         let member = Member::new(client, group, subscriptions, config, delivery, local_offsets)?;
         let is_member = member.config.balance.is_of_members();
         if is_member {
@@ -118,6 +113,9 @@ impl PullConsumer {
         let owner = Arc::new(Owner(member));
         if is_member {
             client.heartbeat().await;
+            if let Some(denial) = owner.0.denial() {
+                return Err(denial);
+            }
         }
         owner.0.spawn(rebalance::run);
         if let Some(interval) = owner.0.config.auto_commit {
@@ -415,7 +413,7 @@ impl PullConsumer {
         let state = self.member().state.lock();
         let strip = |queue: &Arc<MessageQueue>| self.namespace().strip_queue(queue).into_owned();
         let assigned = state.queues().map(strip).collect();
-        ConsumerState { assigned, brokers: state.contacts.brokers() }
+        ConsumerState { assigned, brokers: state.contacts.brokers(), denied: self.member().denial() }
     }
 
     /// Returns the moves that brokers ordered since the last call.
@@ -467,6 +465,27 @@ impl PullConsumer {
         let closed = self.member().tasks.ending.run(member.client.runtime(), close).await;
         closed.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
     }
+}
+
+/// Checks that each topic exists and has what is wanted of it.
+async fn check_topics(
+    client: &Client,
+    group: &str,
+    subscriptions: &[TopicSubscription],
+    config: &ConsumerConfig,
+) -> Result<(), ClientError> {
+    for subscription in subscriptions {
+        match client.api().route(&subscription.topic).await {
+            Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
+                if config.allow_missing_topic || subscription.is_retry => {}
+            route => {
+                let route = route?;
+                config.balance.check_assigned(&route)?;
+                subscription::check_at_brokers(client, group, subscription, &route).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Owner {

@@ -1,6 +1,7 @@
 //! Reads a range of a queue outside any group, for scans.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketpy_filter::{TagFilter, Tags};
 use rocketpy_model::{MessageQueue, QueueOffset, system};
@@ -11,14 +12,16 @@ use tracing::debug;
 use super::batch::PulledPart;
 use super::decode::{self, Answer, Kind};
 use crate::client::Client;
-use crate::error::ClientError;
+use crate::error::{ClientError, Grant};
 use crate::wire::{self, Pull};
 
 const OPERATION: &str = "range read";
 const PULL_MESSAGES: u32 = 4096;
 const PULL_BYTES: u32 = 1 << 20;
 /// How long the broker may wait for the end of the range: a message is acknowledged a moment before it is in its consume queue.
-const DISPATCH_MS: i64 = 500;
+const DISPATCH: Duration = Duration::from_millis(500);
+/// Least time between two pulls that wait: a broker may answer at once that there is nothing.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Attempts of one pull.
 const ATTEMPTS: u32 = 3;
 
@@ -61,7 +64,7 @@ impl RangeReader {
     ) -> Result<Self, ClientError> {
         client.check()?;
         let (filter, expression) = tags.into().filter()?;
-        client.api().route(&queue.topic).await?;
+        client.api().route(&queue.topic).await.map_err(|error| needing(error, &queue))?;
         let (client, queue) = (client.clone(), Arc::new(queue));
         let reading = Arc::new(Reading { client, queue, from, to, expression, filter });
         Ok(Self { reading, at: from, ahead: None, pulls_ahead: true })
@@ -74,6 +77,40 @@ impl RangeReader {
     pub(crate) async fn first(mut self) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
         self.pulls_ahead = false;
         Ok(self.next().await?.map(|part| (part, self.at)))
+    }
+
+    /// As [`first`](Self::first), of a range that may not be there yet: waits for its first message. `None`: none came in time.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub(crate) async fn first_within(
+        self,
+        wait: Duration,
+    ) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
+        let (reading, deadline) = (self.reading.clone(), Instant::now() + wait);
+        let mut at = self.at;
+        while at < reading.to {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let answer = reading.pull(at, left()).await?;
+            reading.client.check()?;
+            if answer.kind == Kind::NothingNew {
+                if left().is_zero() {
+                    return Ok(None);
+                }
+                tokio::time::sleep(PAUSE.min(left())).await;
+                continue;
+            }
+            let next = reading.check_progress(at, &answer)?;
+            assert!(next > at, "each pull of a waiting read moves it forward: {at} to {next}");
+            at = next;
+            if let Some(mut part) = answer.pulled.part {
+                part.clip(reading.from, reading.to);
+                if !part.is_empty() {
+                    return Ok(Some((part, at)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The next messages of the range, at least one, or `None` at its end.
@@ -112,6 +149,11 @@ impl RangeReader {
     }
 }
 
+/// Names all that a range read needs, if it was denied.
+fn needing(error: ClientError, queue: &MessageQueue) -> ClientError {
+    error.needing(|| vec![Grant::subscribe(&queue.topic), Grant::join(system::TOOLS_GROUP)])
+}
+
 impl Drop for RangeReader {
     fn drop(&mut self) {
         if let Some(ahead) = self.ahead.take() {
@@ -123,25 +165,26 @@ impl Drop for RangeReader {
 impl Reading {
     fn start(self: &Arc<Self>, at: QueueOffset) -> JoinHandle<Result<Answer, ClientError>> {
         let reading = self.clone();
-        self.client.runtime().spawn(async move { reading.pull(at).await })
+        self.client.runtime().spawn(async move { reading.pull(at, DISPATCH).await })
     }
 
-    async fn pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
+    /// The answer to a pull, which the broker holds for the time given while there is nothing.
+    async fn pull(&self, at: QueueOffset, hold: Duration) -> Result<Answer, ClientError> {
         let mut attempt = 1;
         loop {
-            match self.try_pull(at).await {
+            match self.try_pull(at, hold).await {
                 Err(error) if attempt < ATTEMPTS && error.retryable() => {
                     debug!(queue = %self.queue, %error, "range read failed, retrying");
                     attempt += 1;
-                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    tokio::time::sleep(Duration::from_millis(200)).await;
                     drop(self.client.api().refresh_route(&self.queue.topic).await);
                 }
-                result => return result,
+                result => return result.map_err(|error| needing(error, &self.queue)),
             }
         }
     }
 
-    async fn try_pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
+    async fn try_pull(&self, at: QueueOffset, hold: Duration) -> Result<Answer, ClientError> {
         let route = self.client.api().route(&self.queue.topic).await?;
         let address = route.any_address(&self.queue.broker_name);
         let address = address.ok_or_else(|| ClientError::broker_not_found(&self.queue))?;
@@ -153,12 +196,12 @@ impl Reading {
             offset: at,
             max_messages: wanted.min(PULL_MESSAGES),
             max_bytes: PULL_BYTES,
-            suspend_ms: Some(DISPATCH_MS),
+            suspend_ms: i64::try_from(hold.as_millis()).ok().filter(|hold_ms| *hold_ms > 0),
             subscription: &self.expression,
             expression_type: SubscriptionData::TAG,
         });
         let api = self.client.api();
-        let answer = api.call(address, OPERATION, request, api.timeout()).await?;
+        let answer = api.call(address, OPERATION, request, api.timeout() + hold).await?;
         decode::read_answer(OPERATION, address, &self.queue, at, &self.filter, answer)
     }
 

@@ -155,7 +155,9 @@ async fn round(member: &Arc<Member>, reports: &mut Reports) -> BTreeSet<usize> {
                 }
                 // A topic that no broker has names none.
                 knows_all &= matches!(error, ClientError::NoRoute { .. } | ClientError::NoBrokers { .. });
-                if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
+                if error.is_denial() {
+                    member.fail(error);
+                } else if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
                     && !subscription.is_retry
                 {
                     tell_of_missing_group(member, index).await;
@@ -267,8 +269,7 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
         {
             let error = outcome::refused(OPERATION, address, &answer);
             warn!(group = %member.group, %error, "group not found at the broker, no queues are read");
-            member.state.lock().fail(error);
-            member.signals.arrived.notify_waiters();
+            member.fail(error);
         }
         return;
     }

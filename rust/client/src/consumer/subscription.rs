@@ -9,12 +9,14 @@ use tracing::debug;
 
 use crate::client::Client;
 use crate::config::{Subscription, Wanted};
-use crate::error::ClientError;
+use crate::error::{ClientError, Grant};
 use crate::route::TopicRoute;
 use crate::{outcome, wire};
 
 /// How much of a broken expression an error shows.
 const SHOWN_CHARACTERS: usize = 400;
+/// Maximum number of topics that the hint of a denial names.
+const MAX_NAMED: usize = 3;
 
 /// One topic of a consumer.
 #[derive(Debug)]
@@ -106,6 +108,13 @@ pub(super) async fn check_at_brokers(
         }
     }
     Ok(())
+}
+
+/// What the user of a member has to be allowed.
+pub(super) fn needs(group: &str, subscriptions: &[TopicSubscription]) -> Vec<Grant> {
+    assert!(!subscriptions.is_empty(), "a member has a subscription");
+    let topics = subscriptions.iter().filter(|one| !one.is_retry).take(MAX_NAMED);
+    topics.map(|one| Grant::subscribe(&one.topic)).chain([Grant::join(group)]).collect()
 }
 
 impl TopicSubscription {

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use bytes::BytesMut;
 use hdrhistogram::Histogram;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::frame::decode_frame;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rocketpy_remoting::{EncryptedStream, RequestHook as _, Signer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::request::QueueRequests;
-use super::{LoadReport, MAX_LATENCY};
+use super::request::{QueueRequests, SendRequest};
+use super::{LoadOptions, LoadReport, MAX_LATENCY};
 use crate::error::ClientError;
 
 const OPERATION: &str = "sending a message of a load";
@@ -83,10 +85,30 @@ impl Measured {
 
 #[derive(Debug)]
 pub(super) struct LoadConnection {
+    sends: Sends,
+    stream: Stream,
+}
+
+/// A connection to a broker.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<EncryptedStream>),
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream")
+    }
+}
+
+/// What a connection sends, and where.
+#[derive(Debug)]
+struct Sends {
     address: String,
     number: usize,
     requests: Arc<[QueueRequests]>,
-    stream: TcpStream,
+    /// Signs each request.
+    signer: Option<Signer>,
 }
 
 impl LoadConnection {
@@ -94,27 +116,60 @@ impl LoadConnection {
         address: &str,
         number: usize,
         requests: &Arc<[QueueRequests]>,
+        options: &LoadOptions,
     ) -> Result<Self, ClientError> {
         let connect = |reason: String| ClientError::Connect { address: address.to_owned(), reason };
         let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
         let stream = stream.map_err(|elapsed| connect(elapsed.to_string()))?;
         let stream = stream.map_err(|error| connect(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| connect(error.to_string()))?;
-        Ok(Self { address: address.to_owned(), number, requests: Arc::clone(requests), stream })
+        let stream = match &options.tls {
+            None => Stream::Plain(stream),
+            Some(tls) => {
+                let secured = tokio::time::timeout(PATIENCE, tls.connect(address, stream)).await;
+                let secured = secured.map_err(|elapsed| connect(elapsed.to_string()))?;
+                Stream::Tls(Box::new(secured.map_err(|error| no_tls(address, &error))?))
+            }
+        };
+        let signer = options.credentials.clone().map(Signer::new);
+        let sends = Sends { address: address.to_owned(), number, requests: Arc::clone(requests), signer };
+        Ok(Self { sends, stream })
     }
 
     pub(super) async fn run(
-        mut self,
+        self,
+        messages: u64,
+        window: usize,
+        pace: Option<Pace>,
+        answered: Arc<AtomicU64>,
+    ) -> Result<Measured, ClientError> {
+        let Self { sends, stream } = self;
+        match stream {
+            Stream::Plain(mut stream) => {
+                let ends = stream.split();
+                sends.run(ends, messages, window, pace, answered).await
+            }
+            Stream::Tls(stream) => {
+                let ends = tokio::io::split(stream);
+                sends.run(ends, messages, window, pace, answered).await
+            }
+        }
+    }
+}
+
+impl Sends {
+    async fn run(
+        &self,
+        (mut reader, mut writer): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
         messages: u64,
         window: usize,
         mut pace: Option<Pace>,
         answered: Arc<AtomicU64>,
     ) -> Result<Measured, ClientError> {
-        let Self { address, number, requests, stream } = &mut self;
-        let (mut reader, mut writer) = stream.split();
+        let Self { address, number, requests, .. } = self;
         let mut flight = Flight::new(window);
         let (mut out, mut buffer) = (BytesMut::new(), BytesMut::with_capacity(READ_BYTES));
-        let (mut begun, mut sends) = (0, 0);
+        let (mut begun, mut sends, mut is_unflushed) = (0, 0, false);
         while begun < messages || flight.is_under_way() {
             let now = Instant::now();
             while begun < messages
@@ -126,17 +181,19 @@ impl LoadConnection {
                 assert!(begun + count <= messages, "a load sends no more messages than it was asked for");
                 let begun_at = pace.as_mut().map_or(now, |pace| pace.step(count));
                 flight.under_way[slot as usize] = UnderWay { begun_at, count };
-                request.write(slot, (*number as u64) << 48 | begun, &mut out);
+                self.write(request, slot, (*number as u64) << 48 | begun, &mut out);
                 sends += 1;
                 begun += count;
             }
             let next = pace.as_ref().filter(|_| begun < messages && !flight.free.is_empty());
             let until = next.map_or(now + PATIENCE, |pace| pace.next);
+            is_unflushed |= !out.is_empty();
             // Both at once: a broker that waits for its answers to be read may read nothing more.
             tokio::select! {
                 biased;
-                written = writer.write_buf(&mut out), if !out.is_empty() => {
+                written = write_some(&mut writer, &mut out), if is_unflushed => {
                     written.map_err(|error| lost(address, &error.to_string()))?;
+                    is_unflushed = false;
                 }
                 read = reader.read_buf(&mut buffer) => {
                     match read {
@@ -156,6 +213,27 @@ impl LoadConnection {
         }
         Ok(flight.measured)
     }
+
+    /// Appends a request, signed where there is a user.
+    fn write(&self, request: &SendRequest, slot: u32, number: u64, out: &mut BytesMut) {
+        let start = out.len();
+        request.write(slot, number, out);
+        let Some(signer) = &self.signer else { return };
+        let mut unsigned = out.split_off(start);
+        let frame = decode_frame(&mut unsigned, usize::MAX).expect("own frame").expect("a whole frame");
+        let mut command = Command::decode(frame).expect("own request");
+        signer.outgoing("", &mut command);
+        command.encode(out).expect("names and body are bounded");
+        assert!(out.len() - start > request.frame_bytes(), "a signature adds fields");
+    }
+}
+
+/// Writes a part of `out`. A stream that encrypts keeps what was written until it is flushed.
+async fn write_some(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut) -> io::Result<()> {
+    if !out.is_empty() {
+        writer.write_buf(out).await?;
+    }
+    writer.flush().await
 }
 
 /// A request.
@@ -210,6 +288,11 @@ impl Flight {
         }
         Ok(count)
     }
+}
+
+fn no_tls(address: &str, error: &io::Error) -> ClientError {
+    let is_closed = error.kind() == io::ErrorKind::UnexpectedEof;
+    ClientError::Tls { address: address.to_owned(), reason: error.to_string(), is_closed }
 }
 
 fn lost(address: &str, reason: &str) -> ClientError {

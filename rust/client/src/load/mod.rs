@@ -15,6 +15,7 @@ use connection::{LoadConnection, Measured, Pace};
 use hdrhistogram::Histogram;
 use request::QueueRequests;
 use rocketpy_model::MessageQueue;
+use rocketpy_remoting::{ClientTls, Credentials};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
@@ -41,6 +42,10 @@ pub struct LoadOptions {
     pub window: usize,
     /// Messages a second over all connections. A latency then counts from the moment at which the request was to be sent.
     pub rate: Option<f64>,
+    /// The user that signs each request.
+    pub credentials: Option<Credentials>,
+    /// TLS of the connections; `None`: they are plain.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// A queue of the topic, and the address of its broker.
@@ -89,7 +94,7 @@ impl SendLoad {
     /// Connects, and begins to send. Blocks while it connects.
     ///
     /// # Errors
-    /// [`ClientError::Connect`]. [`ClientError::NoQueue`] without a target.
+    /// [`ClientError::Connect`], [`ClientError::Tls`]. [`ClientError::NoQueue`] without a target.
     ///
     /// # Panics
     /// When the system gives no threads.
@@ -114,7 +119,7 @@ impl SendLoad {
         let mut opened = Vec::with_capacity(count);
         for number in 0..count {
             let (address, requests) = &brokers[number % brokers.len()];
-            opened.push(runtime.block_on(LoadConnection::open(address, number, requests))?);
+            opened.push(runtime.block_on(LoadConnection::open(address, number, requests, options))?);
         }
         let shares = (0..count as u64).map(|number| share_of(options, number, count as u64));
         let shared: u64 = shares.sum();
@@ -187,6 +192,8 @@ mod tests {
             threads: 1,
             window: 1,
             rate: None,
+            credentials: None,
+            tls: None,
         };
         let shares: Vec<_> = (0..64).map(|number| share_of(&options, number, 64)).collect();
         assert_eq!((shares[0], shares[1], shares[49], shares[50]), (150, 100, 100, 0));

@@ -87,6 +87,10 @@ impl SendRequest {
         Self { frame: frame.to_vec(), keys_at }
     }
 
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame.len()
+    }
+
     pub(super) fn messages(&self) -> usize {
         self.keys_at.len()
     }
@@ -145,6 +149,8 @@ mod tests {
             threads: 1,
             window: 1,
             rate: None,
+            credentials: None,
+            tls: None,
         };
         let requests = QueueRequests::new(&queue, &options);
         assert_eq!((requests.next(3).messages(), requests.next(2).messages()), (3, 1));

@@ -23,6 +23,7 @@ pub(crate) enum Next {
 /// docs/reference/protocol.md 3.2, docs/reference/client.md 5.5.
 pub(crate) fn after_failure(error: &ClientError, bound_to_queue: bool) -> Next {
     let again = match error {
+        error if error.is_denial() => false,
         ClientError::Refused { code, .. } => is_retryable_code(*code),
         ClientError::Connect { .. }
         | ClientError::ConnectionLost { .. }
@@ -75,6 +76,19 @@ mod tests {
         }
         for code in [response::MESSAGE_ILLEGAL, response::INVALID_PARAMETER, 26, 215, 604] {
             assert_eq!(after_failure(&refused(code), false), Next::GiveUp, "{code}");
+        }
+    }
+
+    #[test]
+    fn denial_by_users_and_policies_ends_the_send() {
+        let remark = "User:a has no permission to access Topic:t from 1.2.3.4, no matched policies.";
+        for remark in [remark, "username cannot be null.", "check signature failed.", "User:a is disabled."] {
+            let (address, remark) = ("a:1".to_owned(), remark.to_owned());
+            let code = response::NO_PERMISSION;
+            let denied = ClientError::Refused { operation: "send", address, code, name: "", remark };
+            assert_eq!(after_failure(&denied, false), Next::GiveUp);
+            assert_eq!(after_failure(&denied, true), Next::GiveUp);
+            assert!(!denied.retryable());
         }
     }
 

@@ -18,7 +18,7 @@ use super::retry::{self, Next};
 use super::select::Selection;
 use crate::client::Client;
 use crate::config::ProducerConfig;
-use crate::error::ClientError;
+use crate::error::{ClientError, Grant};
 use crate::receipt::SendStatus;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
@@ -55,7 +55,8 @@ pub(crate) struct Sender {
 impl Sender {
     /// The route to publish `topic` by, with at least one queue.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
-        let route = self.client.api().publish_route(topic, self.config.default_topic_queues).await?;
+        let route = self.client.api().publish_route(topic, self.config.default_topic_queues).await;
+        let route = route.map_err(|error| error.needing(|| vec![Grant::publish(topic)]))?;
         if route.publish.is_empty() {
             return Err(ClientError::NoQueue { topic: topic.to_owned(), wanted: "writable" });
         }

@@ -5,6 +5,7 @@ mod bodies;
 mod cluster;
 mod commits;
 mod consume;
+mod denied;
 mod handover;
 mod lanes;
 mod late_commits;

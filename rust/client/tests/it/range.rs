@@ -1,6 +1,9 @@
 //! Reading a range of a queue outside any group.
 
-use rocketpy_client::{ClientError, RangeReader};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rocketpy_client::{Admin, ClientError, RangeReader};
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::code::{request, response};
 
@@ -48,4 +51,41 @@ async fn a_range_that_the_queue_does_not_hold_is_an_error() {
         let error = reader.next().await.unwrap_err();
         assert!(matches!(error, ClientError::OffsetOutOfRange { offset: QueueOffset(5), .. }), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_read_that_waits_pulls_again_while_there_is_nothing() {
+    let (peer, pulls) = (single(1), AtomicUsize::new(0));
+    peer.script(move |command| match command.code {
+        request::PULL_MESSAGE => {
+            let header = pull_header(command);
+            assert_eq!(header.consumer_group, "TOOLS_CONSUMER");
+            let is_first = pulls.fetch_add(1, Ordering::Relaxed) == 0;
+            assert!(!is_first || header.suspend_timeout_millis > 29_000, "{header:?}");
+            Act::Answer(match is_first {
+                true => pull_answer(response::PULL_NOT_FOUND, 5, 5, Vec::new()),
+                false => pull_answer(response::SUCCESS, 9, 9, records(5..9)),
+            })
+        }
+        _ => Act::Default,
+    });
+    let client = client(&[&peer]);
+    let wait = Duration::from_secs(30);
+    let read = Admin::new(&client).read_within(queue(), QueueOffset(5), QueueOffset(8), wait).await.unwrap();
+    let (part, _) = read.expect("messages came");
+    assert_eq!(part.spans().iter().map(|span| span.queue_offset.get()).collect::<Vec<_>>(), [5, 6, 7]);
+    assert!(peer.seen(request::HEART_BEAT).is_empty());
+}
+
+#[tokio::test]
+async fn a_read_that_waits_ends_without_messages() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::PULL_MESSAGE => Act::Answer(pull_answer(response::PULL_NOT_FOUND, 5, 5, Vec::new())),
+        _ => Act::Default,
+    });
+    let admin = Admin::new(&client(&[&peer]));
+    let wait = Duration::from_millis(120);
+    let read = admin.read_within(queue(), QueueOffset(5), QueueOffset(8), wait).await.unwrap();
+    assert!(read.is_none(), "{read:?}");
 }

@@ -170,6 +170,10 @@ async fn groups_are_requested_one_by_one_from_a_broker_without_that_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_group_is_looked_up_without_the_list_of_all() {
     let broker = Peer::start();
+    broker.script(|command| match command.code {
+        request::GET_SUBSCRIPTIONGROUP_CONFIG => body(&GroupConfig::new("g")),
+        _ => Act::Default,
+    });
     let names = names(&[&broker]);
     admin(&names).create_group("g").await.unwrap();
     assert_eq!(broker.seen(request::GET_SUBSCRIPTIONGROUP_CONFIG).len(), 1);

@@ -1,7 +1,9 @@
 //! Look-ups in the tables.
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BrokerAddr, BrokerGroup, Queues, RouteTable, Tables};
+use rocketpy_model::TopicConfig;
+
+use super::{BrokerAddr, BrokerGroup, Queues, Registration, RouteTable, Tables};
 
 /// The route of one topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,5 +87,39 @@ impl Tables {
                 table.insert(addr.clone(), servers.clone());
             }
         }
+    }
+}
+
+impl From<&TopicConfig> for Queues {
+    fn from(topic: &TopicConfig) -> Self {
+        Self {
+            read_queues: topic.read_queues,
+            write_queues: topic.write_queues,
+            perm: topic.perm,
+            sys_flag: topic.sys_flag,
+        }
+    }
+}
+
+impl RouteTable {
+    /// The cluster that a broker name belongs to; `None` for a name that nobody registered, or that is forgotten.
+    pub(crate) fn owner(&self, name: &str) -> Option<String> {
+        self.tables.read().owners.of(name).cloned()
+    }
+
+    /// Topics of a registration that are new at its broker name, and that brokers of other clusters have, with these clusters.
+    pub(crate) fn foreign_topics(&self, new: &Registration) -> BTreeMap<String, BTreeSet<String>> {
+        let tables = self.tables.read();
+        let topics = new.topics.iter().filter(|topic| !tables.has_topic(&topic.name, &new.name));
+        let foreign = topics.map(|topic| (topic.name.clone(), tables.other_clusters(&topic.name, new)));
+        foreign.filter(|(_, clusters)| !clusters.is_empty()).collect()
+    }
+}
+
+impl Tables {
+    fn other_clusters(&self, topic: &str, new: &Registration) -> BTreeSet<String> {
+        let names = self.topics.get(topic).into_iter().flat_map(BTreeMap::keys);
+        let clusters = names.filter_map(|name| self.brokers.get(name)).map(|group| &group.cluster);
+        clusters.filter(|cluster| **cluster != new.broker.cluster).cloned().collect()
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -13,6 +12,7 @@ use tokio_rustls::rustls::{DEFAULT_VERSIONS, ServerConfig};
 use super::error::TlsError;
 use super::files::{ClientVerification, Contents, ServerTlsFiles, TlsMode};
 use super::half_open::HalfOpen;
+use super::reloaded::Reloaded;
 use super::stream::{EncryptedStream, Metered, of_server};
 use super::{HANDSHAKE, provider};
 
@@ -24,9 +24,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// TLS of a process that listens: shared by all of its ports.
 pub struct ServerTls {
     files: ServerTlsFiles,
-    current: RwLock<Current>,
-    /// Contents of the files that were tried last, broken ones too.
-    tried: Mutex<Option<Contents>>,
+    current: Reloaded<Current>,
     half_open: Arc<HalfOpen>,
     handshake_timeout: Duration,
     failed: AtomicU64,
@@ -105,8 +103,7 @@ impl ServerTls {
         };
         Ok(Some(Arc::new(Self {
             files,
-            current: RwLock::new(current),
-            tried: Mutex::new(Some(contents)),
+            current: Reloaded::new(current, contents),
             half_open: HalfOpen::new(max_half_open),
             handshake_timeout,
             failed: AtomicU64::new(0),
@@ -118,27 +115,12 @@ impl ServerTls {
     /// # Errors
     /// A file cannot be read or used: the former contents stay in use. Each broken content is reported once.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let mut tried = self.tried.lock();
-        let contents = match self.files.contents() {
-            Ok(contents) => contents,
-            // Reported once, until the files can be read again.
-            Err(error) => return if tried.take().is_some() { Err(error) } else { Ok(false) },
-        };
-        if tried.as_ref() == Some(&contents) {
-            return Ok(false);
-        }
-        let current = self.files.current(&contents);
-        *tried = Some(contents);
-        match current? {
-            Some(current) => *self.current.write() = current,
-            None => return Ok(false),
-        }
-        Ok(true)
+        self.current.reload(|| self.files.contents(), |contents| self.files.current(contents))
     }
 
     /// Earliest end of a certificate in use, in milliseconds of Unix time.
     pub fn expires_at_ms(&self) -> i64 {
-        self.current.read().expires_at_ms
+        self.current.get().expires_at_ms
     }
 
     /// Handshakes that have not ended.
@@ -152,7 +134,7 @@ impl ServerTls {
     }
 
     pub(super) fn context(&self) -> Arc<ServerConfig> {
-        self.current.read().context.clone()
+        self.current.get().context
     }
 
     pub(super) fn handshake_timeout(&self) -> Duration {

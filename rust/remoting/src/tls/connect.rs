@@ -1,9 +1,10 @@
 //! The client's side: whom it trusts, and what it shows.
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
 use rustls_native_certs::load_native_certs;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WantsClientCert;
@@ -11,21 +12,23 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DEFAULT_VERSIONS, DigitallySignedStruct, Error,
-    RootCertStore, SignatureScheme, WantsVerifier,
+    CertificateError, ClientConfig, ClientConnection, ConfigBuilder, DEFAULT_VERSIONS, DigitallySignedStruct,
+    Error, RootCertStore, SignatureScheme, WantsVerifier,
 };
 
 use super::error::TlsError;
 use super::files::{ClientTlsFiles, Contents, Trust};
-use super::provider;
+use super::reloaded::Reloaded;
 use super::stream::{EncryptedStream, Metered, of_client};
+use super::{ALERT, HANDSHAKE, provider};
+
+/// Time for a server to answer the beginning of a handshake.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// TLS of a client: verifies chain and name of each server, unless it trusts one certificate or anybody.
 pub struct ClientTls {
     files: ClientTlsFiles,
-    context: RwLock<Arc<ClientConfig>>,
-    /// Contents of the files that were tried last, broken ones too.
-    tried: Mutex<Option<Contents>>,
+    context: Reloaded<Arc<ClientConfig>>,
 }
 
 impl std::fmt::Debug for ClientTls {
@@ -50,8 +53,8 @@ impl ClientTls {
     /// A file cannot be read or used, or the system has no trusted certificates.
     pub fn load(files: ClientTlsFiles) -> Result<Arc<Self>, TlsError> {
         let contents = files.contents()?;
-        let context = RwLock::new(files.context(&contents)?);
-        Ok(Arc::new(Self { context, tried: Mutex::new(Some(contents)), files }))
+        let context = files.context(&contents)?;
+        Ok(Arc::new(Self { context: Reloaded::new(context, contents), files }))
     }
 
     /// Reads the files again; true when they have changed and are used from now on. May block.
@@ -59,32 +62,41 @@ impl ClientTls {
     /// # Errors
     /// As [`load`](Self::load): the former contents stay in use. Each broken content is reported once.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let mut tried = self.tried.lock();
-        let contents = match self.files.contents() {
-            Ok(contents) => contents,
-            Err(error) => return if tried.take().is_some() { Err(error) } else { Ok(false) },
-        };
-        if tried.as_ref() == Some(&contents) {
-            return Ok(false);
-        }
-        let context = self.files.context(&contents);
-        *tried = Some(contents);
-        *self.context.write() = context?;
-        Ok(true)
+        self.context.reload(|| self.files.contents(), |contents| self.files.context(contents).map(Some))
     }
 
     pub(super) fn context(&self) -> Arc<ClientConfig> {
-        self.context.read().clone()
+        self.context.get()
     }
 
     /// Completes the handshake with the server of an address (`host:port`).
     ///
     /// # Errors
     /// The server offers no TLS, or its certificate is not accepted.
-    pub(crate) async fn connect(&self, addr: &str, socket: TcpStream) -> io::Result<EncryptedStream> {
+    pub async fn connect(&self, addr: &str, socket: TcpStream) -> io::Result<EncryptedStream> {
         let name = server_name(addr)?;
         Ok(of_client(TlsConnector::from(self.context()).connect(name, Metered::new(socket)).await?))
     }
+
+    /// Whether a server answers the beginning of a TLS handshake.
+    pub(crate) async fn is_spoken_at(addr: &str) -> bool {
+        let probed = tokio::time::timeout(PROBE_TIMEOUT, probe(addr)).await;
+        matches!(probed, Ok(Ok(ALERT | HANDSHAKE)))
+    }
+}
+
+/// The first byte of the answer to the beginning of a handshake, which ends there.
+async fn probe(addr: &str) -> io::Result<u8> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(DEFAULT_VERSIONS);
+    let config = unnamed(builder.map_err(io::Error::other)?, None).with_no_client_auth();
+    let session = ClientConnection::new(Arc::new(config), server_name(addr)?);
+    let (mut session, mut hello) = (session.map_err(io::Error::other)?, Vec::new());
+    while session.wants_write() {
+        session.write_tls(&mut hello)?;
+    }
+    let mut socket = TcpStream::connect(addr).await?;
+    socket.write_all(&hello).await?;
+    socket.read_u8().await
 }
 
 /// The host of `host:port`, which the certificate has to name.

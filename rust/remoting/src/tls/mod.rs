@@ -12,6 +12,7 @@ mod error;
 mod files;
 mod half_open;
 mod identity;
+mod reloaded;
 mod socket;
 mod stream;
 
@@ -28,6 +29,8 @@ pub use self::stream::EncryptedStream;
 
 /// First byte of a TLS connection: a record of the type handshake.
 const HANDSHAKE: u8 = 0x16;
+/// First byte of an alert, by which a server refuses a handshake.
+const ALERT: u8 = 0x15;
 
 /// Cipher suites, key exchange and signatures.
 fn provider() -> Arc<CryptoProvider> {

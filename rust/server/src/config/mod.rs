@@ -19,7 +19,7 @@ mod origin;
 mod tests;
 mod tls;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -33,6 +33,7 @@ pub use keys::KEYS;
 pub use kind::{Shape, Value};
 pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
+use rocketpy_env::RealDisk;
 use rocketpy_model::printable::beginning;
 use rocketpy_namesrv::NameServerConfig;
 pub use tls::TlsConfig;
@@ -206,6 +207,16 @@ impl ServerConfig {
     /// The layer that set a key of the table; [`Origin::Default`] when none did.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+
+    /// Configuration files with a secret that every user of the machine may read.
+    pub fn open_files_with_secrets(&self) -> BTreeSet<&Path> {
+        let secrets = KEYS.iter().filter(|key| key.shape().is_secret);
+        let files = secrets.filter_map(|key| match self.origin(key.name) {
+            Origin::File(path) => Some(path.as_path()),
+            _ => None,
+        });
+        files.filter(|path| RealDisk.is_open_to_all(path).unwrap_or_default()).collect()
     }
 
     fn set_from(&mut self, key: &str, value: &str, origin: &Origin) -> Result<(), ConfigError> {

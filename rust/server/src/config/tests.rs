@@ -1,6 +1,7 @@
 //! Layers, spellings, units and refusals.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rocketpy_broker::{BrokerRole, FlushMode};
@@ -68,6 +69,27 @@ fn secret_that_cannot_be_used_is_not_in_the_error() {
     let refused = check_on_command_line("init_authentication_user").unwrap_err();
     assert!(refused.hint().unwrap().contains("ROCKETPY_INIT_AUTHENTICATION_USER"), "{refused}");
     check_on_command_line("brokerName").unwrap();
+}
+
+#[test]
+fn file_with_a_secret_that_everybody_may_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let [tls, conf] = ["tls.properties", "broker.conf"].map(|name| folder.path().join(name));
+    let text = format!(
+        "initAuthenticationUser={{\"username\":\"admin\",\"password\":\"12345678\"}}\ntlsConfigFile={}\n",
+        tls.display()
+    );
+    RealDisk.replace(&conf, text.as_bytes()).unwrap();
+    RealDisk.replace(&tls, b"tls.server.keyPassword=secret\n").unwrap();
+    let open = || {
+        let config = ServerConfig::load(&Sources { file: Some(conf.clone()), ..Sources::default() }).unwrap();
+        config.open_files_with_secrets().into_iter().map(Path::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(open(), [conf.clone(), tls.clone()]);
+    RealDisk.replace_private(&conf, text.as_bytes()).unwrap();
+    assert_eq!(open(), [tls.clone()]);
+    RealDisk.replace(&tls, b"tls.server.need.client.auth=none\n").unwrap();
+    assert_eq!(open(), Vec::<PathBuf>::new(), "no secret");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{debug, warn};
 
-use super::{Watched, prometheus};
+use super::{Source, Watched, prometheus};
 
 /// Connections that are served at a time. Further ones wait in the system's queue until one ends.
 const MAX_CONNECTIONS: usize = 32;
@@ -146,12 +146,16 @@ async fn metrics(request: &Request<Incoming>, service: &Service) -> Response<Ful
     let Ok(place) = service.scrapes.clone().try_acquire_owned() else {
         return text(StatusCode::TOO_MANY_REQUESTS, "too many requests for metrics at a time\n".to_owned());
     };
-    let Some(broker) = service.watched.broker() else {
+    let Some(source) = service.watched.source() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the broker is not running\n".to_owned());
     };
     let accepted = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = prometheus::Format::of(accepted.unwrap_or_default());
-    match spawn_blocking(move || prometheus::text(&broker, format)).await {
+    let read = move || match source {
+        Source::Broker(broker) => prometheus::text(&broker, format),
+        Source::NameServer(figures) => prometheus::text_of_name_server(&figures, format),
+    };
+    match spawn_blocking(read).await {
         Ok(text) => {
             let body = Bytes::from_owner(Text { text, _place: place });
             response(StatusCode::OK, format.content_type(), body)

@@ -1,9 +1,10 @@
-//! Metrics of the broker, over HTTP with its health, to a collector, or in the log.
+//! Metrics of the broker, or of a name server alone, over HTTP with its health, to a collector, or in the log.
 //!
 //! The exporter has a thread of its own: it answers while the threads that serve clients are busy or stuck. It knows the broker that runs, which
 //! another one replaces when the role changes.
 
 mod http;
+mod name_server;
 mod otlp;
 mod prometheus;
 
@@ -19,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+pub(crate) use self::name_server::NameServerFigures;
 use crate::config::{ExporterConfig, ExporterType};
 use crate::{ServerError, address};
 
@@ -31,6 +33,14 @@ struct State {
     broker: Option<Arc<Broker>>,
     /// Why there is none.
     absence: &'static str,
+    /// Of a process that has a name server alone.
+    name_server: Option<NameServerFigures>,
+}
+
+/// What metrics are read from.
+pub(crate) enum Source {
+    Broker(Arc<Broker>),
+    NameServer(NameServerFigures),
 }
 
 impl Watched {
@@ -41,7 +51,18 @@ impl Watched {
 
     /// Notes that the broker is being started, stopped or replaced.
     pub(crate) fn clear(&self, absence: &'static str) {
-        *self.0.lock() = State { broker: None, absence };
+        *self.0.lock() = State { broker: None, absence, name_server: None };
+    }
+
+    /// Shows a name server that has no broker beside it.
+    pub(crate) fn set_name_server(&self, figures: NameServerFigures) {
+        self.0.lock().name_server = Some(figures);
+    }
+
+    fn source(&self) -> Option<Source> {
+        let state = self.0.lock();
+        let of_name_server = || state.name_server.clone().map(Source::NameServer);
+        state.broker.clone().map(Source::Broker).or_else(of_name_server)
     }
 
     fn broker(&self) -> Option<Arc<Broker>> {
@@ -50,12 +71,13 @@ impl Watched {
 
     /// Whether clients should use the broker.
     fn ready(&self) -> Result<(), Vec<FailedCheck>> {
-        let (broker, absence) = {
+        let (broker, absence, is_name_server) = {
             let state = self.0.lock();
-            (state.broker.clone(), state.absence)
+            (state.broker.clone(), state.absence, state.name_server.is_some())
         };
         match broker {
             Some(broker) => broker.ready(),
+            None if is_name_server => Ok(()),
             None => Err(vec![FailedCheck { check: "store", cause: absence.to_owned() }]),
         }
     }

@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use rocketpy_broker::{AddSeries, Broker, Declared, Kind, MetricSink, Sample};
 
+use super::name_server::NameServerFigures;
 use super::{labels, of_store};
 
 /// The format that a scraper reads.
@@ -45,10 +46,23 @@ pub(super) fn text(broker: &Arc<Broker>, format: Format) -> String {
     registry.register_collector(Box::new(Target));
     let of_broker = registry.sub_registry_with_labels(labels(broker).into_iter());
     of_broker.register_collector(Box::new(OfBroker(broker.clone())));
+    written(&registry, format)
+}
+
+/// Reads the metrics of a name server without a broker.
+pub(super) fn text_of_name_server(figures: &NameServerFigures, format: Format) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Target));
+    let node = [("node_type", "nameserver")].map(|(name, value)| (name.into(), value.into()));
+    registry.sub_registry_with_labels(node.into_iter()).register_collector(Box::new(figures.clone()));
+    written(&registry, format)
+}
+
+fn written(registry: &Registry, format: Format) -> String {
     let mut out = String::new();
     let written = match format {
-        Format::OpenMetrics => text::encode(&mut out, &registry),
-        Format::Text => prometheus_text::encode(&mut out, &registry),
+        Format::OpenMetrics => text::encode(&mut out, registry),
+        Format::Text => prometheus_text::encode(&mut out, registry),
     };
     // Writing to a text does not fail.
     debug_assert!(written.is_ok(), "metrics were written: {written:?}");

@@ -68,7 +68,7 @@ pub(crate) struct Secured {
     pub(crate) admin: Caller,
     /// Does not sign by itself.
     pub(crate) stranger: Caller,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Secured {

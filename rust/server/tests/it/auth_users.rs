@@ -7,11 +7,12 @@ use rocketpy_protocol::body::{Password, UserInfo};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::UserRequestHeader;
 use rocketpy_protocol::{Command, json, signature};
-use rocketpy_server::config::{AuthConfig, NamedSecret};
+use rocketpy_server::config::{AuthConfig, ExporterType, NamedSecret};
 use rocketpy_server::{Process, Role, ServerError};
 
 use crate::auth::{Secured, allow, create_user, user, user_request, users_on, with_fields};
 use crate::binary;
+use crate::metrics::scrape;
 use crate::support::{Caller, TIMEOUT, config, pull, wait_until};
 
 /// Rows 24 to 26: names, networks and bodies of an administrator who means ill.
@@ -212,4 +213,87 @@ fn secret_on_a_command_line_is_refused_with_the_way_out() {
     assert!(!output.status.success());
     assert!(text.contains("ROCKETPY_INIT_AUTHENTICATION_USER") && text.contains("0600"), "{text}");
     assert!(!text.contains("do not show"), "{text}");
+}
+
+#[test]
+fn second_broker_of_a_folder_neither_reads_nor_writes_its_users() {
+    let server = Secured::start();
+    let mut second = config(server.folder.path());
+    second.auth = users_on();
+    second.auth.first_user = Some(user("intruder"));
+    let refused = Process::start(Role::Standalone, second.clone()).unwrap_err();
+    assert!(refused.to_string().contains("store folder is in use by"), "{refused}");
+    let users = server.folder.path().join("config/users.json");
+    assert!(!String::from_utf8_lossy(&RealDisk.read(&users, 1 << 20).unwrap()).contains("intruder"));
+    // Another store with the same users file.
+    let other = tempfile::tempdir().unwrap();
+    second.broker.store.root = other.path().to_owned();
+    second.auth.users_file = Some(users.clone());
+    let refused = Process::start(Role::Standalone, second).unwrap_err();
+    assert!(refused.to_string().contains("users file is in use by"), "{refused}");
+    server.process.stop(TIMEOUT).unwrap();
+    rocketpy_auth::UsersLock::take(&users).unwrap();
+}
+
+#[test]
+fn audit_log_names_users_made_at_the_start_and_reads_of_passwords() {
+    let server = Secured::start();
+    let asked = Command::request(request::AUTH_GET_USER, &UserRequestHeader { username: "alice" });
+    assert_eq!(server.admin.call(&server.broker, asked).code, 0);
+    server.process.stop(TIMEOUT).unwrap();
+    let log = server.folder.path().join("log/audit.log");
+    wait_until("the log has both", || {
+        let text = String::from_utf8_lossy(&RealDisk.read(&log, 1 << 20).unwrap()).into_owned();
+        text.contains(r#""result":"created at the start by initAuthenticationUser""#)
+            && text.contains(r#""result":"created at the start by innerClientAuthenticationCredentials""#)
+            && text.contains("the answer has passwords")
+            && !text.contains("secret of")
+    });
+}
+
+#[test]
+fn name_server_alone_has_the_cluster_of_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.auth = users_on();
+    config.auth.users_file = Some(folder.path().join("users.json"));
+    config.set("brokerClusterName", "prod").unwrap();
+    let process = Process::start(Role::NameServer, config).unwrap();
+    let names = process.addresses().name_server.clone().unwrap();
+    let (admin, alice) = (Caller::of_user(&user("admin")), Caller::of_user(&user("alice")));
+    assert_eq!(admin.call(&names, create_user("alice")).code, 0);
+    let list = || alice.call(&names, Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER));
+    let denied = list();
+    assert_eq!(denied.code, response::NO_PERMISSION);
+    assert!(denied.remark.unwrap().contains("access Cluster:prod"));
+    assert_eq!(admin.call(&names, allow("alice", "Cluster:prod", &["Get"])).code, 0);
+    assert_eq!(list().code, 0);
+}
+
+#[test]
+fn name_server_alone_serves_metrics_of_its_certificate_users_and_denials() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("made");
+    let secure = rocketpy_server::ServerConfig { is_secure: true, ..config(&made) };
+    Process::start(Role::Standalone, secure).unwrap().stop(TIMEOUT).unwrap();
+    let mut config = config(folder.path());
+    config.auth = users_on();
+    config.auth.users_file = Some(folder.path().join("users.json"));
+    let [cert, key] = ["server.pem", "server.key"].map(|name| made.join("secure").join(name));
+    (config.tls.server.cert, config.tls.server.key) = (Some(cert), Some(key));
+    config.exporter.kind = ExporterType::Prometheus;
+    config.exporter.port = 0;
+    let process = Process::start(Role::NameServer, config).unwrap();
+    let names = process.addresses().name_server.clone().unwrap();
+    let list = Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER);
+    assert_eq!(Caller::new().call(&names, list).code, response::NO_PERMISSION);
+    let metrics = scrape(&crate::metrics::address(&process));
+    let value = |name: &str| metrics[&format!("rocketpy_nameserver_{name}")][0].1;
+    let days_left = (value("tls_certificate_expiry_timestamp_seconds") * 1000.0
+        - rocketpy_env::now_ms() as f64)
+        / 86_400_000.0;
+    assert!((364.0..366.0).contains(&days_left), "{days_left}");
+    assert_eq!((value("users"), value("denied_requests_total")), (2.0, 1.0));
+    assert_eq!(value("tls_refused_connections_total"), 0.0);
+    assert_eq!(value("audit_lines_left_out_total"), 0.0);
 }

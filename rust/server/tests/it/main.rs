@@ -2,6 +2,7 @@
 
 mod auth;
 mod auth_clients;
+mod auth_held;
 mod auth_pair;
 mod auth_users;
 mod bad_starts;
@@ -23,6 +24,7 @@ mod pair;
 mod peers;
 mod registration;
 mod role_change;
+mod role_change_empty;
 mod secure;
 mod standalone;
 mod support;

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rocketpy_auth::{Accounts, Caller};
+use rocketpy_server::config::NamedSecret;
 use rocketpy_server::{Process, Role, SecureError, ServerConfig, ServerError};
 
 use crate::support::{TIMEOUT, config};
@@ -28,6 +29,11 @@ fn a_secure_server_makes_its_files_once_and_only_its_owner_reads_secrets() {
     assert_eq!(server.warning(), None);
     server.stop(TIMEOUT).unwrap();
     let made = texts(&folder);
+    let mode = || fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o700);
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    Process::start(Role::Standalone, secure(store.path())).unwrap().stop(TIMEOUT).unwrap();
+    assert_eq!(mode(), 0o700, "an earlier version made it with another mode");
     for name in ["ca.key", "server.key", "admin.json", "client.json", "peer.json"] {
         let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
@@ -88,6 +94,15 @@ fn a_deleted_user_of_a_secure_server_stays_deleted() {
     Accounts::open(file.clone()).unwrap().delete_user("client", Caller::Super).unwrap();
     start();
     assert_eq!(names(), ["admin", "peer"]);
+    for name in ["peer", "admin"] {
+        Accounts::open(file.clone()).unwrap().delete_user(name, Caller::Super).unwrap();
+    }
+    start();
+    assert_eq!(names(), ["peer"], "the user of the server alone comes back");
+    let mut renamed = secure(store.path());
+    renamed.auth.peer = Some(NamedSecret { name: "peer2".to_owned(), secret: "another secret".to_owned() });
+    Process::start(Role::Standalone, renamed).unwrap().stop(TIMEOUT).unwrap();
+    assert_eq!(names(), ["peer", "peer2"]);
 }
 
 #[test]

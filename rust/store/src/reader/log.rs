@@ -114,6 +114,16 @@ impl<D: Disk> LogFiles<D> {
         PhysicalOffset(self.files.start().unwrap_or(0))
     }
 
+    /// Whether the log never had a record: its first file is missing, or begins with zeros.
+    ///
+    /// # Errors
+    /// When a file operation fails.
+    pub fn is_empty(&mut self) -> Result<bool, ReadError> {
+        let mut bytes = [0; 8];
+        Ok(self.start() == PhysicalOffset::ZERO
+            && (!self.read(PhysicalOffset::ZERO, &mut bytes)? || bytes == [0; 8]))
+    }
+
     /// The end of the last file.
     pub fn end_of_files(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.files().last().map_or(0, NumberedFile::end))

@@ -118,6 +118,29 @@ async fn enforcing_closes_plain_connections_without_an_answer() {
     assert_eq!(tls.refused(), 1);
 }
 
+#[tokio::test]
+async fn plain_client_learns_that_the_server_accepts_only_tls() {
+    let authority = Authority::new();
+    let tls = load(files(TlsMode::Enforcing, &authority.server(&["127.0.0.1"], LATER)));
+    let server = echo_with(tls);
+    let plain = Client::new(ClientConfig::default());
+    let error = call(&plain, &server).await.unwrap_err();
+    assert!(matches!(error, CallError::TlsOnly { code: ECHO, queued: true, .. }), "{error:?}");
+    assert!(error.may_have_been_applied(), "a server that accepts both and crashed looks the same");
+
+    // A server that closes both is not one of TLS.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let closing = tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await);
+        }
+    });
+    let error = plain.call(&address, Command::bare_request(ECHO), PATIENCE).await.unwrap_err();
+    assert!(matches!(error, CallError::Closed { .. } | CallError::Connect { .. }), "{error:?}");
+    closing.abort();
+}
+
 #[test]
 fn modes_without_a_certificate_are_plain_or_refused() {
     for mode in [TlsMode::Disabled, TlsMode::Permissive] {
