@@ -53,7 +53,7 @@ SHOWING = {"list", "describe", "show", "lag", "producers", "query", "trace", "st
 """Last words of commands that only read."""
 OTHERS = {
     "ping", "top", "doctor", "support-bundle", "audit",
-    "server", "namesrv", "broker", "cluster up", "demo", "testkit",  # they start servers
+    "server", "namesrv", "broker", "cluster up", "demo", "testkit", "console",  # they start servers
     "produce", "consume", "bench send", "bench produce", "bench consume",  # messages are their purpose
     "store stat", "store verify", "store dump", "store retention",
     "store repair", "store cut",  # --apply makes the changes, and nothing is changed without it

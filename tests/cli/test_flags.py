@@ -25,7 +25,7 @@ def test_a_flag_that_was_not_given_is_left_to_the_configuration():
     options = serve.parse(["server", "data"])
     assert options == {
         "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "secure": None, "config": None,
-        "set": [],
+        "set": [], "console": None, "console_listen": None,
         "ready_file": None, "log_file": None, "log_file_bytes": None, "log_files": None, "log_format": None,
     }  # fmt: skip
 

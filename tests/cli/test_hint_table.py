@@ -209,7 +209,7 @@ READ_ONLY = {
 }  # fmt: skip
 OTHERS = {
     "acl grant", "audit", "user finish-rotation", "user rotate", "user update",
-    "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset",
+    "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset", "console",
     "demo", "group create", "group reset", "group update", "ha demote",
     "ha promote", "message resend",
     "namesrv", "produce", "server", "store cut", "store import", "store repair", "store retention", "support-bundle",

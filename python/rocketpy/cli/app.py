@@ -15,6 +15,7 @@ from rocketpy.cli import (
     broker,
     cluster,
     config,
+    console,
     consume,
     demo,
     dlq,
@@ -250,6 +251,7 @@ def make_app() -> typer.Typer:
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
     app.command("status", rich_help_panel=CLIENTS)(guarded(status.status))
     app.command("top", rich_help_panel=CLIENTS)(guarded(top.top))
+    app.command("console", rich_help_panel=CLIENTS)(guarded(console.console))
     app.command("ping", rich_help_panel=CLIENTS)(guarded(ping.ping))
     for (name, text, panel), commands in GROUPS.items():
         part = typer.Typer(help=text, no_args_is_help=True)

@@ -69,6 +69,11 @@ SECURE = Flag(
     "--secure", bool, "", "TLS and users; creates certificates, an administrator and a client user in DIR/secure."
 )
 
+CONSOLE = Flag("--console", bool, "", "Serve the web console too. Needs the extra `console`.")
+CONSOLE_LISTEN = Flag(
+    "--console-listen", str, "HOST:PORT", "Loopback address of the console; port 0 is a free one.", "127.0.0.1:8080"
+)
+
 BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its slaves share. Default: broker-a.")
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
 BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on. Default: 1.")
@@ -111,7 +116,19 @@ def folder_of(command: str, text: str) -> Path:
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",
-        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, SECURE, CONFIG, SETTING, READY_FILE, *LOG_FLAGS),
+        (
+            FOLDER,
+            HOST,
+            BROKER_PORT,
+            NAME_SERVER_PORT,
+            SECURE,
+            CONFIG,
+            SETTING,
+            READY_FILE,
+            CONSOLE,
+            CONSOLE_LISTEN,
+            *LOG_FLAGS,
+        ),
     ),
     "namesrv": Command(
         "Start a name server.",

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -135,13 +136,20 @@ def start(name: str, options: Mapping[str, Any]) -> int:
     """
     with reported():
         check_values({flag.name.lower(): options.get(flag.key) for flag in COMMANDS[name].flags})
+    if options.get("console"):
+        from rocketpy.cli.console_extra import check_extra
+
+        with reported():
+            check_extra()
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
     for number in (*STOP_SIGNALS, *([signal.SIGHUP] if options["log_file"] else [])):
         signal.signal(number, leave_to_the_pipe)
-    with reported(), make(name, options) as server:
+    with reported(), make(name, options) as server, console_beside(server, options) as console:
         print(banner(name, server, options), flush=True)
+        if console is not None:
+            print(f"console: {console}", flush=True)
         if options.get("secure"):
             print(ways_in(cast("Server", server), has_own_certificate(options)), flush=True)
         if server.warning:
@@ -149,6 +157,15 @@ def start(name: str, options: Mapping[str, Any]) -> int:
         while not is_stopped(wake):
             server.check()
     return int(ExitCode.OK)
+
+
+def console_beside(server: "Server | NameServer | Broker", options: Mapping[str, Any]) -> Any:
+    """Console of `--console`, as a context that yields its URL; without it a context that yields None."""
+    if not options.get("console"):
+        return nullcontext()
+    from rocketpy.cli.console_extra import beside
+
+    return beside(server, options)
 
 
 def is_stopped(wake: int) -> bool:
