@@ -74,8 +74,8 @@ def test_plan_counts_stored_messages_that_are_repeated_or_skipped(before, after,
     assert (plan.change, plan.again, plan.skipped) == (change, again, skipped)
 
 
-def plan(*befores, target=None, group="mailer", topic="orders"):
-    rows = tuple(QueuePlan(queue(n), before, 4, 0, 9) for n, before in enumerate(befores))
+def plan(*former, target=None, group="mailer", topic="orders"):
+    rows = tuple(QueuePlan(queue(n), before, 4, 0, 9) for n, before in enumerate(former))
     return ResetPlan(group, topic, target or Target("latest"), rows)
 
 

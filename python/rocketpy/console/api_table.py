@@ -68,6 +68,6 @@ API: dict[str, Entry] = {
     "topics.index": Entry(query=("q", "type", "order", *PAGED)),
     "topics.series": Entry(query=("span",)),
     "overview.series": Entry(query=("of", "span")),
-    "overview.find": Entry(query=("q",)),
+    "find.find": Entry(query=("q",)),
 }
 """Entries by the handlers of `rocketpy.console.routes`. A handler without one answers with any JSON."""

@@ -63,7 +63,7 @@ pub struct Audited {
     pub resource: String,
     /// What it needed.
     pub action: String,
-    /// `admitted`, or why it was denied: [`Audit::denied`] begins it with `denied: `, which tools look for.
+    /// `admitted`, or why it was denied: a denial begins with `denied: `, which tools look for.
     pub result: String,
 }
 

@@ -147,7 +147,7 @@ impl UserType {
     pub fn parse(text: &str) -> Result<Self, AccountsError> {
         let known = [Self::Super, Self::Normal];
         let found = known.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| AccountsError::Kind { field: "userType", wanted: "Super or Normal" })
+        found.ok_or(AccountsError::Kind { field: "userType", wanted: "Super or Normal" })
     }
 }
 
@@ -165,7 +165,7 @@ impl UserStatus {
     pub fn parse(text: &str) -> Result<Self, AccountsError> {
         let known = [Self::Enable, Self::Disable];
         let found = known.into_iter().find(|status| status.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| AccountsError::Kind { field: "userStatus", wanted: "enable or disable" })
+        found.ok_or(AccountsError::Kind { field: "userStatus", wanted: "enable or disable" })
     }
 }
 

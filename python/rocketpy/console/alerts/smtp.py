@@ -61,7 +61,7 @@ def mail_server(url: str, sender: str, *, password: str | None = None, password_
     """Mail server of a URL.
 
     Args:
-        url: `smtps://USER@HOST:465`, or `smtp://USER@HOST:587` for STARTTLS; USER is the name of the login, if the server needs one.
+        url: `smtps://USER@HOST:465`, or `smtp://USER@HOST:587` for STARTTLS. USER is for servers with a login.
         sender: Address of the sender.
         password: Password of the user.
         password_file: Private file whose first line is the password.

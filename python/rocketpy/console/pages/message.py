@@ -15,7 +15,7 @@ from rocketpy.console.pages.messages import has_bodies, mask_for
 from rocketpy.console.rows import Choice, row_of
 from rocketpy.console.timeline import Timeline, timeline_of
 from rocketpy.console.view import DeniedError, PageNotFoundError
-from rocketpy.errors import DamagedDataError, MessageTooLargeError, OffsetError, TopicNotFoundError
+from rocketpy.errors import DamagedDataError, MessageTooLargeError, OffsetError, RefusedError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def load(view: View, queue: MessageQueue, offset: int) -> ReceivedMessage:
     place = f"queue {queue.queue_id} of {shown(queue.broker_name)} has no message at offset {offset:,}"
     try:
         found = await view.admin.read(queue, offset, offset + 1, max_messages=1, wait=WAIT)
-    except OffsetError:
+    except (OffsetError, RefusedError):  # the queue does not have it, or the topic not the queue
         found = []
     if not found or found[0].queue_offset != offset:
         raise PageNotFoundError(f"{place}: it has expired, or was not stored yet")

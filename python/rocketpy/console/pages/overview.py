@@ -8,7 +8,6 @@ from starlette.responses import RedirectResponse
 
 from rocketpy.console.attention import problems
 from rocketpy.console.series import series_answer
-from rocketpy.console.view import PageNotFoundError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -58,23 +57,3 @@ async def series(view: View) -> Response:
     if view.query.get("of") == "lag":
         return series_answer(view, "Lag of all groups", {"lag": ("cluster", "lag")})
     return series_answer(view, "Messages in and out", {"in": ("cluster", "in"), "out": ("cluster", "out")})
-
-
-async def find(view: View) -> Response:
-    """Opens the topic or group of this name; else lists what matches."""
-    query = view.query.get("q", "").strip()
-    if not query:
-        return RedirectResponse(view.url(), 303)
-    state = view.snapshot
-    if query in state.topics:
-        return RedirectResponse(view.url("topics", query), 303)
-    if query in state.groups and view.console.has_page("/C/groups/{group}"):
-        return RedirectResponse(view.url("groups", query), 303)
-    low = query.lower()
-    topics = sorted(name for name in state.topics if low in name.lower())[:50]
-    groups = sorted(name for name in state.groups if low in name.lower())[:50]
-    if len(topics) == 1 and not groups:
-        return RedirectResponse(view.url("topics", topics[0]), 303)
-    if view.part is not None:
-        raise PageNotFoundError("this page has no parts")
-    return view.answer("find.html", {"query": query, "topics": topics, "groups": groups})
