@@ -1,9 +1,9 @@
 //! Clusters that share a name server with users: nobody takes a name or a topic of another cluster without its right.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rocketpy_auth::{Accounts, Caller, Guard, Rules};
+use rocketpy_env::now_ms;
 use rocketpy_protocol::body::{AclInfo, Password, PolicyEntryInfo, PolicyInfo, UserInfo};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::proof::ProofStream;
@@ -50,8 +50,7 @@ impl Shared {
     }
 
     async fn call(&self, user: &str, mut command: Command) -> Command {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        self.proofs.sign(&mut command, user, "secret", now as i64);
+        self.proofs.sign(&mut command, user, "secret", now_ms());
         self.bench.call(command).await
     }
 

@@ -87,7 +87,7 @@ fn file_with_a_secret_that_everybody_may_read_is_named() {
     };
     assert_eq!(open(), [conf.clone(), tls.clone()]);
     RealDisk.replace_private(&conf, text.as_bytes()).unwrap();
-    assert_eq!(open(), [tls.clone()]);
+    assert_eq!(open(), std::slice::from_ref(&tls));
     RealDisk.replace(&tls, b"tls.server.need.client.auth=none\n").unwrap();
     assert_eq!(open(), Vec::<PathBuf>::new(), "no secret");
 }
