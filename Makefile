@@ -14,7 +14,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo demo-cluster test lint bench wheel wheels soak soak-spark site
+.PHONY: demo demo-cluster test lint bench wheel wheels soak soak-console soak-spark site
 
 demo: $(QUICK)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
@@ -61,6 +61,12 @@ soak: system-soak $(QUICK)
 # N kills of drivers, workers and brokers, under each format of the archive, the sink and streams; `-m ''` is for tests that the gate omits.
 soak-spark: system-soak-spark $(QUICK)
 	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s -m '' tests/spark/test_archive.py tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
+
+# The console on a cluster of Apache's, with 5,000 topics and 2,000 groups, with alerts to receivers that fail, and what it costs.
+soak-console: system-soak $(QUICK)
+	pytest -m soak tests/interop/test_console.py tests/console
+	pytest tests/console/test_alert_sinks.py tests/console/test_alert_restart.py
+	python benches/macro/console.py
 
 # What the machine lacks for them.
 system-%:

@@ -287,9 +287,11 @@ async def letters_at(admin: AsyncAdmin, group: str, places: Iterable[Place]) -> 
 
 
 async def letter_at(admin: AsyncAdmin, group: str, place: Place) -> DeadLetter | None:
-    """The letter at a place; None if it has expired or does not exist."""
-    found = letters_at(admin, group, [place])
-    return await anext(found, None)
+    """The letter at a place; None if it has expired or does not exist, also with its queue or topic."""
+    try:
+        return await anext(letters_at(admin, group, [place]), None)
+    except InvalidArgumentError:
+        return None
 
 
 @dataclass(slots=True)
