@@ -208,7 +208,7 @@ READ_ONLY = {
     "store dump", "store stat", "store verify", "topic describe", "topic list",
 }  # fmt: skip
 OTHERS = {
-    "acl grant", "audit", "user finish-rotation", "user rotate", "user update",
+    "acl grant", "audit", "user add", "user finish-rotation", "user rotate", "user update",
     "bench produce", "broker", "broker drain", "broker undrain", "cluster up", "config set", "config unset", "console",
     "demo", "group create", "group reset", "group update", "ha demote",
     "ha promote", "message resend",
@@ -361,6 +361,9 @@ SHARED = {
     "in a file with mode 0600 (--config)": {"server", "broker", "namesrv"},
     "start with --secure, or listen on": {"server"},
     "name another path with --ready-file": {"server", "broker", "namesrv"},
+    "stop it, or choose another folder for --data": {"console"},
+    "choose another folder for --data": {"console"},
+    "or another folder for --data": {"console"},
 }
 """Beginnings of hints outside of the modules of commands, and the commands that show them."""
 
