@@ -124,7 +124,7 @@ class Turn:
 
     def handle(self) -> Callable[[bytes], None]:
         """What a handler does with a body. Then `wait_for_handlers` waits for all."""
-        numbers, length = itertools.count(), len(self.body)
+        numbers, length, has_begun = itertools.count(), len(self.body), threading.Event()
 
         def handle(body: bytes) -> None:
             if len(body) != length:
@@ -132,7 +132,9 @@ class Turn:
             number = next(numbers)
             if number == 0:
                 self.begin()
+                has_begun.set()
             elif number == self.count:
+                has_begun.wait(PATIENCE_S)  # the thread of the first message may be late
                 self.end(self.count)
                 self.handled.set()
 
