@@ -100,13 +100,31 @@ def test_new_password_of_the_administrator_is_in_its_file_or_said_to_be_elsewher
     assert admin_file.stat().st_mode & 0o777 == 0o600
 
     server = started()
-    assert "former password" not in server.log.read_text()
+    assert "is out of date" not in server.log.read_text()
     options = ("--tls-ca", str(store / "secure" / "ca.pem"), "--credentials", str(admin_file))
     command(*options, "user", "update", "admin", "--generate", str(new_file), name_server=server.name_server)
     assert server.stop() == 0
     server = started()
-    assert f"note: {admin_file} has a former password" in server.log.read_text()
+    assert f"note: {admin_file} is out of date" in server.log.read_text()
     command(*options[:3], str(new_file), "topic", "list", name_server=server.name_server)
+
+
+def test_first_secure_start_after_users_were_added_has_its_own_users(command, start, tmp_path: Path):
+    store = tmp_path / "store"
+    store.mkdir()
+    added = ("user", "add", "me", "--super", "--offline", str(store), "--password-file", "-")
+    command(*added, stdin="secret\n")
+    server = start("server", str(store), "--secure", "--port", "0", "--name-server-port", "0")
+    wait_until(lambda: "client: " in server.log.read_text(), "the lines that say how to connect")
+    options = ("--tls-ca", str(store / "secure/ca.pem"), "--credentials", str(store / "secure/admin.json"))
+    listed = command(*options, "user", "list", "--json", name_server=server.name_server).stdout
+    assert {one["name"] for one in json.loads(listed)} == {"admin", "client", "me", "peer"}
+    command(*options, "user", "delete", "client", "--yes", name_server=server.name_server)
+    assert server.stop() == 0
+    server = start("server", str(store), "--secure", "--port", "0", "--name-server-port", "0")
+    wait_until(lambda: "note: " in server.log.read_text(), "the note about the deleted user")
+    assert f"note: {store / 'secure/client.json'} is out of date" in server.log.read_text()
+    assert '"client"' not in command(*options, "user", "list", "--json", name_server=server.name_server).stdout
 
 
 def test_own_certificate_is_not_replaced_and_no_other_authority_is_printed(command, start, tmp_path: Path):

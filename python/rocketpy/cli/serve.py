@@ -294,17 +294,20 @@ def ways_in(server: "Server", is_own_certificate: bool) -> str:
             "ca_file= where the system does not trust its authority"
         )
     stale = [name for name in ("admin", "client") if is_stale(folder / f"{name}.json", Path(server.path))]
-    lines += [f"note: {folder / name}.json has a former password; the user got another one since" for name in stale]
+    lines += [
+        f"note: {folder / name}.json is out of date: the user was deleted, or got another password" for name in stale
+    ]
     return "\n".join(lines)
 
 
 def is_stale(credentials: Path, store: Path) -> bool:
-    """Whether the users of a store are known, and a user has not the password of its credentials file."""
+    """Whether the users of a store are known, and a user is missing or has not the password of its credentials file."""
     import json
 
     try:
         given = json.loads(credentials.read_bytes())
         users = json.loads((store / USERS_FILE).read_bytes())["users"]
-        return given["secretKey"] not in users[given["accessKey"]]["secrets"]
+        known = users.get(given["accessKey"])
+        return known is None or given["secretKey"] not in known["secrets"]
     except (OSError, ValueError, LookupError, TypeError):
         return False

@@ -38,7 +38,7 @@ pub fn put_offline(
     let is_store = RealDisk.list(path).is_ok();
     let _lock = is_store.then(|| RealDisk.lock(&path.join("lock"))).transpose()?;
     let file = if is_store { path.join(FILE) } else { path.to_owned() };
-    let _users_lock = UsersLock::take(&file)?;
+    let _users_lock = (!is_dry_run).then(|| UsersLock::take(&file)).transpose()?;
     let accounts = Accounts::open_anew(file.clone())?;
     let is_new = accounts.user(name).is_none();
     let info = UserInfo {

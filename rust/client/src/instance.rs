@@ -195,9 +195,9 @@ impl Instance {
                 Err(_) => {}
             }
         }
-        self.members.heard_of_denial(denial, are_all);
         assert!(answers.len() <= asked, "a broker answers a heartbeat once: {} of {asked}", answers.len());
         let have_all_answered = are_all && asked > 0 && answers.len() == asked;
+        self.members.heard_of_denial(denial, have_all_answered);
         self.members.heard_of_others(&answers.concat(), have_all_answered);
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use rocketpy_model::system;
 use tracing::warn;
 
 use crate::error::Refusal;
@@ -46,17 +47,21 @@ impl Processor {
                 clusters.into_iter().find(|cluster| !may(cluster)).map(|of| (topic, of))
             })
             .collect();
-        if let Some((topic, of)) = refused.first_key_value() {
+        if refused.is_empty() {
+            return new;
+        }
+        // Every broker registers the template of created topics.
+        if let Some((topic, of)) = refused.iter().find(|(topic, _)| !system::is_system_topic(topic)) {
             warn!(
                 broker = new.name,
                 cluster = new.broker.cluster,
                 left_out = refused.len(),
                 topic,
                 of,
-                "registration has topics of another cluster, topics ignored: its user needs Update on that cluster"
+                "topics of another cluster ignored, the user needs Update on that cluster"
             );
-            new.topics.retain(|topic| !refused.contains_key(&topic.name));
         }
+        new.topics.retain(|topic| !refused.contains_key(&topic.name));
         new
     }
 }

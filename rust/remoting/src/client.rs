@@ -124,7 +124,11 @@ impl Client {
         let patience = Patience::from_now(timeout);
         match self.try_call(addr, &mut request, patience).await {
             // The server did not take it, or the connection ended before it was sent: sending it again is safe.
-            Err(error @ (CallError::GoAway { .. } | CallError::Closed { queued: false, .. })) => {
+            Err(
+                error @ (CallError::GoAway { .. }
+                | CallError::Closed { queued: false, .. }
+                | CallError::TlsOnly { queued: false, .. }),
+            ) => {
                 debug!(addr, code = request.code, reason = %error, "request sent again over a new connection");
                 self.try_call(addr, &mut request, patience).await
             }
@@ -199,12 +203,18 @@ impl Client {
             Err(CallError::Closed { code, queued, .. })
                 if self.inner.config.tls.is_none()
                     && !connection.has_received()
-                    && self.endpoint(addr).speaks_tls(addr).await =>
+                    && self.speaks_tls(addr, patience).await =>
             {
                 Err(CallError::TlsOnly { addr: addr.to_owned(), code, queued })
             }
             result => result,
         }
+    }
+
+    /// Whether the server, which closed a plain connection without an answer, speaks TLS. `false` if that is not known in time.
+    async fn speaks_tls(&self, addr: &str, patience: Patience) -> bool {
+        let endpoint = self.endpoint(addr);
+        tokio::time::timeout_at(patience.deadline, endpoint.speaks_tls(addr)).await.unwrap_or(false)
     }
 
     async fn connected(&self, addr: &str, patience: Patience) -> Result<Arc<Connection>, CallError> {

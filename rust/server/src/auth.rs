@@ -152,7 +152,7 @@ fn create_users(
 ) -> Result<(), AuthError> {
     let of_client = secure::of_client();
     let mut wanted = Vec::new();
-    if let Some(first) = auth.first_users.as_ref().filter(|_| accounts.is_new()) {
+    if let Some(first) = auth.first_users.as_ref().filter(|first| first.are_new || accounts.is_new()) {
         wanted.push(("secure", &first.client, Some(&of_client)));
         wanted.push(("secure", &first.administrator, None));
     }

@@ -123,6 +123,7 @@ pub(crate) fn prepare(role: Role, config: &mut ServerConfig) -> Result<(), Secur
     if !has_certificate {
         certificate(&folder, names(config))?;
     }
+    let are_new = decoded::<Credentials>(&folder.join(format!("{PEER}.json")))?.is_none();
     let (administrator, client) = (credentials(&folder, ADMINISTRATOR)?, credentials(&folder, CLIENT)?);
     let peer = credentials(&folder, PEER)?;
     let tls = &mut config.tls.server;
@@ -135,7 +136,7 @@ pub(crate) fn prepare(role: Role, config: &mut ServerConfig) -> Result<(), Secur
     let auth = &mut config.auth;
     (auth.authenticates, auth.authorizes) = (true, true);
     auth.peer.get_or_insert(peer);
-    auth.first_users = Some(FirstUsers { administrator, client });
+    auth.first_users = Some(FirstUsers { administrator, client, are_new });
     config.requires_secure = true;
     Ok(())
 }

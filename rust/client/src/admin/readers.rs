@@ -299,12 +299,18 @@ impl Api {
         const OPERATION: &str = "rate query";
         let request = requests::statistics(name, key);
         let answer = self.call(address, OPERATION, request, self.timeout()).await?;
-        if answer.code == response::SYSTEM_ERROR {
+        if answer.code == response::SYSTEM_ERROR && answer.remark.as_deref().is_some_and(is_without_item) {
             return Ok(CountRate::default());
         }
         let answer = outcome::success(OPERATION, address, answer)?;
         wire::json::<Statistics>(OPERATION, address, &answer.body).map(CountRate::from)
     }
+}
+
+/// Whether a broker says that it has not counted an item: of RocketPy, then of Apache.
+fn is_without_item(remark: &str) -> bool {
+    remark.starts_with("no statistics item ")
+        || remark.starts_with("The stats ") && remark.contains("not exist")
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ const DISPATCH: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Attempts of one pull.
 const ATTEMPTS: u32 = 3;
+/// Maximum time for which a broker holds one pull of a read that waits: a dead connection is noticed after it.
+const MAX_HOLD: Duration = Duration::from_secs(15);
 
 /// Reads one queue between two offsets, outside any group. Pulls one part ahead.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl RangeReader {
         let mut at = self.at;
         while at < reading.to {
             let left = || deadline.saturating_duration_since(Instant::now());
-            let answer = reading.pull(at, left()).await?;
+            let answer = reading.pull(at, left().min(MAX_HOLD)).await?;
             reading.client.check()?;
             if answer.kind == Kind::NothingNew {
                 if left().is_zero() {
@@ -170,9 +172,11 @@ impl Reading {
 
     /// The answer to a pull, which the broker holds for the time given while there is nothing.
     async fn pull(&self, at: QueueOffset, hold: Duration) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + hold;
         let mut attempt = 1;
         loop {
-            match self.try_pull(at, hold).await {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.try_pull(at, if attempt == 1 { hold } else { left }).await {
                 Err(error) if attempt < ATTEMPTS && error.retryable() => {
                     debug!(queue = %self.queue, %error, "range read failed, retrying");
                     attempt += 1;

@@ -92,7 +92,9 @@ pub(super) fn hint(remark: &str, needs: &[Grant]) -> Option<Cow<'static, str>> {
         ),
         ("check the clocks", "set the clocks of client and server: they must differ by less than 5 minutes"),
         ("needs a proof", "use a client of RocketPy, or set authRequireProof=false at the servers"),
-        ("proof", "send the request again: it was repeated or overtaken by others on its way"),
+        ("field RpProof is malformed", "use a client of RocketPy of the server's version"),
+        ("too many streams of proofs", "share one client object, or wait 10 minutes"),
+        (": its proof ", "send the request again: it was repeated or overtaken by others on its way"),
         (" has no permission", "only a super user may do so: `rocketpy user update NAME --super`"),
         ("is disabled", "an administrator enables the user: `rocketpy user update NAME --enable`"),
         ("is not found", "check the access key; `rocketpy user list` shows the users"),
@@ -140,6 +142,17 @@ mod tests {
 
     fn denied(remark: &str) -> String {
         hint(remark, &[]).unwrap().into_owned()
+    }
+
+    #[test]
+    fn names_with_words_of_denials_are_not_denials() {
+        assert!(!is_final("the broker[proof-a] sending message is forbidden"));
+        assert!(!is_final("topic waterproof does not accept messages"));
+        assert!(is_final("request of User:a is refused: its proof was accepted before"));
+        assert!(!is_final(
+            "request of User:a is refused: its proof is more than 64 requests older than the last one of its stream"
+        ));
+        assert!(is_final("request of User:a is refused: field RpProof is malformed"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Look-ups in the tables.
 use std::collections::{BTreeMap, BTreeSet};
 
-use rocketpy_model::TopicConfig;
+use rocketpy_model::{TopicConfig, system};
 
 use super::{BrokerAddr, BrokerGroup, Queues, Registration, RouteTable, Tables};
 
@@ -107,10 +107,13 @@ impl RouteTable {
         self.tables.read().owners.of(name).cloned()
     }
 
-    /// Topics of a registration that are new at its broker name, and that brokers of other clusters have, with these clusters.
+    /// Topics of a registration that are new at its broker name, and that brokers of other clusters have, with these clusters. Topics that no
+    /// client may send to are not foreign, except the template of created topics: every broker has them.
     pub(crate) fn foreign_topics(&self, new: &Registration) -> BTreeMap<String, BTreeSet<String>> {
         let tables = self.tables.read();
-        let topics = new.topics.iter().filter(|topic| !tables.has_topic(&topic.name, &new.name));
+        let is_of_all = |name: &str| system::is_send_denied(name) && name != system::TEMPLATE_TOPIC;
+        let topics = new.topics.iter().filter(|topic| !is_of_all(&topic.name));
+        let topics = topics.filter(|topic| !tables.has_topic(&topic.name, &new.name));
         let foreign = topics.map(|topic| (topic.name.clone(), tables.other_clusters(&topic.name, new)));
         foreign.filter(|(_, clusters)| !clusters.is_empty()).collect()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rocketpy_auth::{Accounts, Caller, Guard, Rules};
 use rocketpy_env::now_ms;
+use rocketpy_model::system;
 use rocketpy_protocol::body::{AclInfo, Password, PolicyEntryInfo, PolicyInfo, UserInfo};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::proof::ProofStream;
@@ -108,11 +109,22 @@ async fn broker_name_of_another_cluster_needs_its_right_also_while_no_broker_has
 #[tokio::test]
 async fn topics_of_another_cluster_are_left_out_of_a_registration_without_its_right() {
     let shared = Shared::start().await;
-    assert_eq!(shared.register("admin", MASTER, &["orders", "x"]).await, response::SUCCESS);
-    assert_eq!(shared.register("eve", EVIL, &["orders", "own"]).await, response::SUCCESS);
+    assert_eq!(
+        shared.register("admin", MASTER, &["orders", "TBW102", system::SCHEDULE_TOPIC]).await,
+        response::SUCCESS
+    );
+    assert_eq!(
+        shared.register("eve", EVIL, &["orders", "own", "TBW102", system::SCHEDULE_TOPIC]).await,
+        response::SUCCESS
+    );
     let orders = shared.route("orders").await;
     assert!(orders.contains(MASTER.name) && !orders.contains(EVIL.name), "{orders}");
     assert!(shared.route("own").await.contains(EVIL.name));
+    assert!(
+        !shared.route("TBW102").await.contains(EVIL.name),
+        "new topics of others would be created at this broker"
+    );
+    assert!(shared.route(system::SCHEDULE_TOPIC).await.contains(EVIL.name), "no client sends to it");
     shared.grant("Cluster:c1");
     assert_eq!(shared.register("eve", EVIL, &["orders", "own"]).await, response::SUCCESS);
     let orders = shared.route("orders").await;

@@ -42,6 +42,8 @@ pub struct FirstUsers {
     pub administrator: NamedSecret,
     /// A user with policies for messages.
     pub client: NamedSecret,
+    /// Whether this start made their files: the first secure one of the folder.
+    pub are_new: bool,
 }
 
 /// A user and the secret of its signatures.
