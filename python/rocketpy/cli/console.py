@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rocketpy.cli.console_extra import DEFAULT_LISTEN, add_ready, check_extra, check_open, split
+from rocketpy.cli.console_extra import DEFAULT_LISTEN, add_ready, check_extra, check_open, log_audit, split
 from rocketpy.cli.options import LOCAL, NameServer
 from rocketpy.commandline.exits import CommandError, ExitCode
 
@@ -33,12 +33,12 @@ Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Private
 PlainHttp = Annotated[
     bool,
     typer.Option(
-        "--plain-http", help="Allow other addresses than loopback without --cert: a proxy in front must end TLS."
+        "--plain-http", help="Allow other addresses or --public-host without --cert: a proxy in front must end TLS."
     ),
 ]
 PublicHosts = Annotated[
     list[str] | None,
-    typer.Option("--public-host", metavar="NAME", help="Further host name in the browser's address; repeatable."),
+    typer.Option("--public-host", metavar="NAME", help="Host name in the browser's address, such as that of a proxy; repeatable. Needs a login."),
 ]
 
 
@@ -77,6 +77,8 @@ def console(
 ) -> None:
     """Show the cluster in a browser, until Ctrl-C."""
     check_extra()
+    if data is None:
+        log_audit()
     from rocketpy.console.settings import Settings
 
     host, port = split(listen)
@@ -125,6 +127,8 @@ def check(settings: "Settings", *, plain_http: bool) -> None:
     Raises:
         CommandError: The settings are not safe or not complete.
     """
+    from rocketpy.console.settings import is_loopback
+
     if (settings.cert_file is None) != (settings.key_file is None):
         raise CommandError("--cert and --key belong together", ExitCode.USAGE, "give both, or neither")
     for name, path in (("--cert", settings.cert_file), ("--key", settings.key_file)):
@@ -132,12 +136,15 @@ def check(settings: "Settings", *, plain_http: bool) -> None:
             raise CommandError(f"{name}: no such file: {path}", ExitCode.NOT_FOUND, "check the path")
     if settings.is_local:
         return
+    served = f"listen on {settings.host}"
+    if is_loopback(settings.host):
+        served = f"serve --public-host {' '.join(settings.public_hosts)}"
     if not settings.has_login:
-        hint = "turn on users of the cluster and add --credentials FILE, or listen on 127.0.0.1"
-        raise CommandError(f"cannot listen on {settings.host} without a login", ExitCode.REFUSED, hint)
+        hint = "turn on users of the cluster and add --credentials FILE, or listen on 127.0.0.1 without --public-host"
+        raise CommandError(f"cannot {served} without a login", ExitCode.REFUSED, hint)
     if settings.cert_file is None and not plain_http:
         hint = "add --cert and --key, or --plain-http behind a proxy that ends TLS"
-        raise CommandError(f"cannot listen on {settings.host} without TLS", ExitCode.REFUSED, hint)
+        raise CommandError(f"cannot {served} without TLS", ExitCode.REFUSED, hint)
 
 
 async def serve(settings: "Settings", ready_file: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,14 @@ def split(listen: str, option: str = "--listen") -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise CommandError(f"{option} must be HOST:PORT: {listen}", ExitCode.USAGE, f"for example {DEFAULT_LISTEN}")
     return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def log_audit() -> None:
+    """Writes the audit log of a console without a data folder to standard error."""
+    audit = logging.getLogger("rocketpy.console.audit")
+    audit.setLevel(logging.INFO)
+    if not audit.handlers:
+        audit.addHandler(logging.StreamHandler())
 
 
 def add_ready(path: Path, url: str, known: Mapping[str, object]) -> None:
@@ -116,6 +125,7 @@ def beside(server: Any, options: Mapping[str, Any]) -> Generator[str | None]:
         return
     from rocketpy.console.embedded import EmbeddedConsole
 
+    log_audit()
     with EmbeddedConsole(settings_of(server, options)) as console:
         if options["ready_file"] is not None:
             ready = Path(options["ready_file"])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rocketpy.config import ClientOptions
     from rocketpy.console.routes import Handler
     from rocketpy.console.sessions import AdminFactory
-    from rocketpy.console.settings import Settings
+    from rocketpy.console.settings import Permission, Settings
     from rocketpy.security import Credentials
 
 __all__ = ["Console", "create_app"]
@@ -230,7 +230,7 @@ def endpoint(console: Console, route: Route, handler: Handler, *, as_json: bool)
 
     async def answer(request: Request) -> Response:
         session = console.sessions.visitor(request.cookies.get(console.cookie_name))
-        needed = route.needs(request.method)
+        needed = permission_of(console.settings, route, request.method)
         if session is None:
             if needed != "none":
                 return asks_login(console, request, route, as_json=as_json)
@@ -244,13 +244,20 @@ def endpoint(console: Console, route: Route, handler: Handler, *, as_json: bool)
     return answer
 
 
+def permission_of(settings: Settings, route: Route, method: str) -> Permission:
+    """Permission that a request needs. Beyond loopback, the metrics of a console with a login are not open."""
+    if route.handler == "machines.metrics" and settings.has_login and not settings.is_local:
+        return "read"
+    return route.needs(method)
+
+
 async def outcome(view: View, handler: Handler, needed: Any) -> Response:
     """Response of a handler, or the page of its error."""
     try:
         if "cluster" in view.path:
             check_cluster(view)
         view.require(needed, **{kind: name for kind, name in view.path.items() if kind != "cluster"})
-        if view.part == "frame" and not view.is_post:
+        if view.part == "frame" and needed != "none" and not view.is_post:
             return view.render("base.html")  # a poll of the frame asks no broker
         return await handler(view)
     except DeniedError as error:

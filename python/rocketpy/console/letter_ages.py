@@ -1,4 +1,4 @@
-"""Oldest letter and newest error of each group, read in the background: the list waits for no broker."""
+"""Oldest letter of each group, read in the background: the list waits for no broker."""
 
 from __future__ import annotations
 

@@ -31,6 +31,8 @@ FREE_FAILURES = 5
 MAX_DELAY = 60.0
 MAX_COUNTED = 10_000
 """Maximum number of addresses and names with failed logins."""
+MAX_NAME = 255
+"""Maximum length of a name in characters."""
 WRONG = "cannot log in: name or password is wrong"
 DENIED = "has no permission to access"
 """Part of the refusal of a user whose signature was checked."""
@@ -61,7 +63,9 @@ class Session:
     """Whether the end of the session closes the client."""
 
     def may(self, permission: Permission) -> bool:
-        """Whether the role has a permission."""
+        """Whether the role has a permission. Alerts are the console's own, without a broker that decides about users."""
+        if permission == "alerts" and self.user:
+            return self.role == "admin"
         return permission in ROLES[self.role]
 
     @property
@@ -185,17 +189,22 @@ class Sessions:
         Raises:
             LoginError: The login is refused; unknown names and wrong passwords get the same answer.
         """
-        wait = max(self._wait(f"a {address}"), self._wait(f"n {name}"))
+        if len(name) > MAX_NAME:
+            raise LoginError(WRONG)
+        keys = (f"a {address}", f"n {name}")
+        wait = max(map(self._wait, keys))
         if wait > 0:
             raise LoginError(f"cannot log in: too many failures, try again in {wait:.0f} s")
+        for key in keys:
+            self._count(key)  # before the answer: parallel guesses have one limit
         try:
             admin = await proved(self._make, name, password)
         except LoginError as error:
-            if str(error) == WRONG:
-                self._count(f"a {address}")
-                self._count(f"n {name}")
+            if str(error) != WRONG:
+                for key in keys:
+                    self._uncount(key)
             raise
-        for key in (f"a {address}", f"n {name}"):
+        for key in keys:
             self._failures.pop(key, None)
         credentials = Credentials(name, password)
         session = Session(name, await self._role(admin, name), admin, credentials=credentials, owns_admin=True)
@@ -221,6 +230,12 @@ class Sessions:
             self._failures.pop(next(iter(self._failures)))
         count = self._failures.get(key, (0, 0.0))[0] + 1
         self._failures[key] = count, monotonic() + min(MAX_DELAY, 2.0 ** (count - FREE_FAILURES - 1))
+
+    def _uncount(self, key: str) -> None:
+        """Removes an attempt that proved nothing, such as one during an outage of the cluster."""
+        count, until = self._failures.pop(key, (0, 0.0))
+        if count > 1:
+            self._failures[key] = count - 1, until
 
     def _expire(self) -> None:
         now = monotonic()

@@ -16,13 +16,13 @@ __all__ = ["PERMISSIONS", "ROLES", "Permission", "Role", "Settings", "is_loopbac
 
 Role: TypeAlias = Literal["reader", "operator", "admin"]
 """Role of a visitor."""
-Permission: TypeAlias = Literal["none", "read", "messages", "send", "manage", "admin"]
+Permission: TypeAlias = Literal["none", "read", "messages", "send", "manage", "alerts", "admin"]
 """Permission that a route needs; `none` is open to everybody, such as the login page."""
 
 ROLES: dict[Role, frozenset[Permission]] = {
     "reader": frozenset({"none", "read"}),
-    "operator": frozenset({"none", "read", "messages", "send", "manage"}),
-    "admin": frozenset({"none", "read", "messages", "send", "manage", "admin"}),
+    "operator": frozenset({"none", "read", "messages", "send", "manage", "alerts"}),
+    "admin": frozenset({"none", "read", "messages", "send", "manage", "alerts", "admin"}),
 }
 """Permissions by role, from the weakest role to the strongest."""
 PERMISSIONS: dict[Permission, str] = {
@@ -31,6 +31,7 @@ PERMISSIONS: dict[Permission, str] = {
     "messages": "read messages",
     "send": "send messages",
     "manage": "change topics, groups and brokers",
+    "alerts": "change alerts",
     "admin": "read users and the audit log",
 }
 """Verb phrase of each permission, for texts."""
@@ -93,8 +94,8 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches the console."""
-        return is_loopback(self.host)
+        """Whether only this machine reaches the console. A public host name means a proxy that others reach."""
+        return is_loopback(self.host) and all(is_loopback(name) for name in self.public_hosts)
 
     @property
     def hides_bodies(self) -> bool:

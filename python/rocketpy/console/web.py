@@ -23,6 +23,8 @@ __all__ = ["COOKIE", "MAX_BODY", "is_same_origin", "middleware", "new_nonce", "p
 
 MAX_BODY = 5 << 20
 """Maximum size of a request body in bytes."""
+MAX_LOGIN = 8 << 10
+"""Maximum size of the body of a login in bytes: visitors without a session send it."""
 MIN_GZIP = 1024
 """Minimum size of a compressed response in bytes; on loopback nothing is compressed."""
 MAX_PATH = 8192
@@ -134,11 +136,28 @@ class Guard:
             headers.setdefault("Strict-Transport-Security", f"max-age={YEAR}")
 
 
+class BodyLimit:
+    """Refuses large request bodies: of a login, which needs no session, earlier than of other requests.
+
+    Args:
+        app: The application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.login = RequestBodyLimitMiddleware(app, max_body_size=MAX_LOGIN)
+        self.others = RequestBodyLimitMiddleware(app, max_body_size=MAX_BODY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        limited = self.login if scope.get("path") == "/login" else self.others
+        await limited(scope, receive, send)
+
+
 def middleware(settings: Settings) -> list[Middleware]:
     """Middleware of the application, the outermost first."""
     return [
         Middleware(Guard, is_tls=settings.cert_file is not None),
         Middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False),
-        Middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY),
+        Middleware(BodyLimit),
         *([] if settings.is_local else [Middleware(GZipMiddleware, minimum_size=MIN_GZIP, compresslevel=5)]),
     ]

@@ -85,8 +85,6 @@ class LetterGroup:
     oldest: datetime | None
     newest: datetime | float | None
     """Time of the newest letter; a number counts seconds since 1970."""
-    error: str | None
-    """Error of the newest letter; None if it is unknown."""
 
 
 def seconds_of(at: datetime | float | None) -> float | None:
@@ -107,7 +105,6 @@ def letter_groups(view: View) -> list[LetterGroup]:
     """Groups with dead letters by the snapshot, with ages where they are known. Deleted groups are included."""
     ages = ages_of(view).known(view.console.collector.admin)
     topics = {name.removeprefix(PREFIX): row for name, row in view.snapshot.topics.items() if name.startswith(PREFIX)}
-    shows_errors = view.may("messages") and masks_of(view).is_empty
     found: list[LetterGroup] = []
     for name in {*topics, *(row.name for row in view.snapshot.groups.values() if row.dead_letters)}:
         topic, group, age = topics.get(name), view.snapshot.groups.get(name), ages.get(name)
@@ -118,8 +115,7 @@ def letter_groups(view: View) -> list[LetterGroup]:
         newest: datetime | float | None = age.newest_at if age is not None else None
         if topic is not None and topic.last_stored is not None:
             newest = topic.last_stored
-        oldest, error = (None, None) if age is None else (age.oldest_at, age.newest_error)
-        found.append(LetterGroup(name, count, oldest, newest, error if shows_errors else None))
+        found.append(LetterGroup(name, count, None if age is None else age.oldest_at, newest))
     return found
 
 
