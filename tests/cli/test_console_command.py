@@ -76,8 +76,12 @@ def test_a_server_and_its_console_share_a_process(start, tmp_path: Path):
     ("arguments", "code", "says", "hint"),
     [
         (("--listen", "0.0.0.0:0"), ExitCode.REFUSED, "cannot listen on 0.0.0.0 without a login", "--credentials FILE"),
-        (("--public-host", "ops.example"), ExitCode.REFUSED, "cannot serve --public-host ops.example without a login",
-         "--credentials FILE"),
+        (
+            ("--public-host", "ops.example"),
+            ExitCode.REFUSED,
+            "cannot serve --public-host ops.example without a login",
+            "--credentials FILE",
+        ),
         (("--listen", "nonsense"), ExitCode.USAGE, "--listen must be HOST:PORT", "127.0.0.1:8080"),
         (("--listen", "127.0.0.1:70000"), ExitCode.USAGE, "--listen must be HOST:PORT", "127.0.0.1:8080"),
         (("--role", "root"), ExitCode.USAGE, "--role must be one of reader, operator, admin: root", "--help"),

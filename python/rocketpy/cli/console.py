@@ -38,7 +38,11 @@ PlainHttp = Annotated[
 ]
 PublicHosts = Annotated[
     list[str] | None,
-    typer.Option("--public-host", metavar="NAME", help="Host name in the browser's address, such as that of a proxy; repeatable. Needs a login."),
+    typer.Option(
+        "--public-host",
+        metavar="NAME",
+        help="Host name in the browser's address, such as that of a proxy; repeatable. Needs a login.",
+    ),
 ]
 
 

@@ -63,7 +63,7 @@ class Session:
     """Whether the end of the session closes the client."""
 
     def may(self, permission: Permission) -> bool:
-        """Whether the role has a permission. Alerts are the console's own, without a broker that decides about users."""
+        """Whether the role has a permission. No broker decides about alerts: they are the console's own."""
         if permission == "alerts" and self.user:
             return self.role == "admin"
         return permission in ROLES[self.role]
