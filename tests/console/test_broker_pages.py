@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 import rocketpy
 import waiting
 from console_visitor import WRITE, Visitor, console
+from rocketpy.admin.live_config import ConfigValue
+from rocketpy.console.audit import HIDDEN, without_secrets
+from rocketpy.console.pages.broker_config import row_of
 from rocketpy.testing import SMALL_FILES
 
 if TYPE_CHECKING:
@@ -119,6 +123,15 @@ def test_secrets_of_the_configuration_are_masked(closed_server: rocketpy.Server)
         texts = visitor.page(path) + str(visitor.json(path)) + visitor.page("/brokers/broker-a")
         assert "initAuthenticationUser" in texts
         assert "secret of" not in texts
+
+
+@pytest.mark.parametrize("key", ["tlsPwd", "storePassphrase", "haTokenFile", "adminPassword"])
+def test_secrets_of_an_apache_broker_are_hidden_and_cannot_be_edited(key: str) -> None:
+    secret = ConfigValue(key, "in-clear", "", "", None, None, can_set=True, needs_restart=False, is_used=True)
+    row = row_of(secret, is_apache=True)
+    assert (row.value, row.is_editable) == (HIDDEN, False)
+    assert row_of(replace(secret, key="brokerRole"), is_apache=True).is_editable
+    assert without_secrets({key: "in-clear"}) == {key: HIDDEN}
 
 
 def test_quota_is_set_shown_and_removed(operator: Visitor, server: rocketpy.Server) -> None:

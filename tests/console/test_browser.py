@@ -116,7 +116,7 @@ def test_a_topic_is_created_changed_and_deleted(browser: Browser, url: str):
         expect(page.get_by_role("alert")).to_contain_text("name must have")
         page.get_by_label("Name", exact=True).fill(name)
         page.get_by_role("button", name="Preview").click()
-        expect(page.get_by_text(f"rocketpy topic create {name} --queues 8")).to_be_visible()
+        expect(page.get_by_text(f"rocketpy topic create {name} --queues=8")).to_be_visible()
         page.get_by_role("button", name=f"Create topic {name}").click()
         expect(page.get_by_role("status")).to_contain_text(f"Topic {name} has 8 queues")
 

@@ -73,8 +73,8 @@ def test_list_never_calls_a_broker(visitor, monkeypatch: pytest.MonkeyPatch):
 
     session_of = type(visitor.console.sessions).visitor
 
-    def without_client(self, token):
-        session = session_of(self, token)
+    def without_client(self, token, *, renews=True):
+        session = session_of(self, token, renews=renews)
         session.admin = Refusing()
         return session
 

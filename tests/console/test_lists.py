@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rocketpy import BrokerStatus
+from rocketpy.admin.answers import MissingBroker
 from rocketpy.admin.cluster import QueueInfo, QueueLag, TopicInfo
 from rocketpy.admin.replication import HaStatus
 from rocketpy.base.instant import datetime_of
@@ -102,6 +103,29 @@ def test_rates_come_from_two_samples_and_a_reset_is_not_negative():
     assert topic_row(TopicRow("new"), TopicInfo("new", (), (queue(0, 0, 0, None),)), NOW).in_rate == 0
 
 
+def test_broker_that_comes_back_makes_no_spike_in_the_rate_of_a_topic():
+    both, one = (queue(0, 0, 100), queue(1, 0, 1_000_000)), (queue(0, 0, 110),)
+    missing = (MissingBroker("b", "127.0.0.1:2", "gone", None),)
+    first = topic_row(TopicRow("orders"), TopicInfo("orders", (), both), NOW)
+    partial = topic_row(first, TopicInfo("orders", (), one, missing=missing), NOW + 10)
+    assert (partial.max_offsets, partial.in_rate, partial.still) == (None, None, 0)
+    back = topic_row(partial, TopicInfo("orders", (), both), NOW + 20)
+    assert (back.max_offsets, back.in_rate) == (1_000_100, None)
+    assert topic_row(back, TopicInfo("orders", (), both), NOW + 30).in_rate == 0
+
+
+def test_queues_of_one_sample_only_make_no_spike_in_the_rate_of_a_group():
+    def lag(number: int, committed: int | None) -> QueueLag:
+        return QueueLag(MessageQueue("orders", "a", number), committed, 10, 0, None, 0)
+
+    rows = [GroupRow("g")]
+    for at, lags in enumerate([
+        [lag(0, 100)], [lag(0, 150), lag(1, 1_000_000), lag(2, None)], [lag(1, 1_000_010), lag(2, 900)], [lag(3, 1)],
+    ]):  # fmt: skip
+        rows.append(sampled_group(rows[-1], lags, NOW + 10 * at, "%RETRY%g"))
+    assert [row.out_rate for row in rows[1:]] == [None, 5.0, 1.0, None]
+
+
 def test_lag_of_a_group_is_that_of_its_topics_without_retries():
     def lag(topic: str, committed: int, behind: int) -> QueueLag:
         at = datetime_of(int((NOW - 60) * 1000))
@@ -110,7 +134,7 @@ def test_lag_of_a_group_is_that_of_its_topics_without_retries():
     before = sampled_group(GroupRow("g"), [lag("orders", 100, 0)], NOW - 10, "%RETRY%g")
     assert before.behind is None
     row = sampled_group(before, [lag("orders", 150, 7), lag("%RETRY%g", 5, 3)], NOW, "%RETRY%g")
-    assert row.by_topic["orders"] == TopicLag(7, 1, 1, 60.0, 150, 5.0)
+    assert row.by_topic["orders"] == TopicLag(7, 1, 1, 60.0, {"a:0": 150}, 5.0)
     assert (row.behind, row.out_rate) == (60.0, 5.0)
 
 

@@ -205,6 +205,17 @@ def test_sessions_end_after_a_pause_and_after_a_day(browser: Browser, monkeypatc
     assert browser.get(f"{CLUSTER}/").status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/topics?part=rows", "/?part=frame", "/series?of=in"])
+def test_polls_of_an_open_page_do_not_renew_a_session(browser: Browser, monkeypatch: pytest.MonkeyPatch, path: str):
+    clock = [100.0]
+    monkeypatch.setattr(sessions, "monotonic", lambda: clock[0])
+    assert log_in(browser, ADMIN) == 303
+    clock[0] += sessions.IDLE_SECONDS - 1
+    assert browser.get(f"{CLUSTER}{path}").status_code == 200
+    clock[0] += 2
+    assert browser.get(f"{CLUSTER}{path}").status_code == 401
+
+
 def test_sessions_of_one_user_are_limited(browser: Browser):
     for _ in range(sessions.MAX_PER_USER + 2):
         browser.cookies.clear()

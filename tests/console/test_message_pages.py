@@ -1,6 +1,7 @@
 """Pages of messages on a real server: lists, searches, hostile bodies, masks, roles and the audit log."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -276,6 +277,11 @@ def test_reader_sees_no_messages(rocketpy_server, shop):
         assert client.get(f"/api/v1{CLUSTER}/topics/{shop}/messages").status_code == 403
 
 
+def without_ids(page: str) -> str:
+    """Page without message ids: that of a port such as 0xA711 has a one with zeros after it, as the bodies have."""
+    return re.sub(r"[0-9A-F]{32}", "", page)
+
+
 def test_bodies_beyond_loopback_are_shown_on_request_only(rocketpy_server, shop):
     with opened(rocketpy_server.name_server, host="0.0.0.0", public_hosts=("127.0.0.1",)) as client:
         assert set(bodies_of(listed(client, shop))) == {'<span class="muted">hidden</span>'}
@@ -285,7 +291,7 @@ def test_bodies_beyond_loopback_are_shown_on_request_only(rocketpy_server, shop)
         place = f"{CLUSTER}/topics/{shop}/messages/broker-a/0/5"
         hidden = client.get(place)
         assert "The body is hidden" in text_of(hidden.text)
-        assert "10000000" not in hidden.text
+        assert "10000000" not in without_ids(hidden.text)
         assert audited(client, "read message")[-1]["parameters"]["body"] is False
         assert "10000000" in client.get(place, params={"bodies": "1"}).text
         assert audited(client, "read message")[-1]["parameters"]["body"] is True
@@ -299,7 +305,7 @@ def test_masked_fields_are_hidden_everywhere(rocketpy_server, shop):
         pages += [client.get(place, params={"view": view}).text for view in ("json", "text", "hex")]
         pages += [client.get(f"/api/v1{place}").text, client.get(f"/api/v1{CLUSTER}/topics/{shop}/messages").text]
         for page in pages:
-            assert "1000000000" not in page
+            assert "1000000000" not in without_ids(page)
             assert "eu-" not in page
             assert "o-11" not in page
             assert "•••" in page or "\\u2022" in page

@@ -96,7 +96,8 @@ def test_check_tells_whether_the_body_is_json_and_sends_nothing(console, topic, 
     answer = posted(console, topic, step="check", body=body, tag="paid")
     assert answer.status_code == 200
     assert f"Body: {len(body)} B, {verdict}." in text_of(answer.text)
-    assert f"rocketpy produce {topic} --tag paid {shlex.quote(body)}" in text_of(answer.text)
+    servers = rocketpy_server.name_server
+    assert f"rocketpy produce {topic} {shlex.quote(body)} --tag=paid --name-server={servers}" in text_of(answer.text)
     with rocketpy_server.admin() as admin:
         assert admin.next_offset(admin.queues(topic)[0]) == 0
 
@@ -112,9 +113,10 @@ def test_check_tells_whether_the_body_is_json_and_sends_nothing(console, topic, 
 def test_words_of_the_command_survive_a_shell(fields):
     """The shell gives the words of the form to the command, and expands nothing."""
     draft = draft_of("orders", fields, UTC)
-    line = draft.command().replace("rocketpy produce", "printf '<%s>'" if "|" not in draft.command() else "cat #")
+    command = draft.command("127.0.0.1:9876")
+    line = command.replace("rocketpy produce", "printf '<%s>'" if "|" not in command else "cat #")
     printed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
-    if "|" in draft.command():
+    if "|" in command:
         assert json.loads(printed)["body"] == fields["body"]
         assert json.loads(printed)["properties"] == {"a b": "it's %s \\n"}
     else:

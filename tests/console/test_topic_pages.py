@@ -80,7 +80,8 @@ def test_a_topic_is_created_after_its_preview(browser: Browser, rocketpy_server:
     form = {"name": name, "queues": "3", "attributes": "retention.hours=24", "type": ""}
     preview = browser.write(f"{CLUSTER}/topics/~new", **form, step="preview")
     assert preview.status_code == 200
-    command = f"rocketpy topic create {name} --queues 3 --attribute retention.hours=24"
+    server = f"--name-server={rocketpy_server.name_server}"
+    command = f"rocketpy topic create {name} --queues=3 --attribute=retention.hours=24 {server}"
     assert command in html.unescape(preview.text)
     with rocketpy_server.admin() as admin:
         assert name not in admin.topics()
@@ -123,8 +124,9 @@ def test_a_topic_is_changed_after_its_preview(browser: Browser, topic: str, rock
     form = {"queues": "4", "permission": "r", "attributes": "retention.hours=24"}
     preview = browser.write(path, **form, step="preview")
     lines = html.unescape(preview.text)
-    assert f"rocketpy topic update {topic} --queues 4 --attribute retention.hours=24" in lines
-    assert f"rocketpy topic perm {topic} r" in lines
+    server = f"--name-server={rocketpy_server.name_server}"
+    assert f"rocketpy topic update {topic} --queues=4 --attribute=retention.hours=24 {server}" in lines
+    assert f"rocketpy topic perm {topic} r {server}" in lines
     with rocketpy_server.admin() as admin:
         assert admin.describe_topic(topic).brokers[0].write_queues == 2
         answer = browser.write(path, **form, step="apply")
@@ -145,12 +147,13 @@ def test_removed_queues_with_messages_need_a_mark(browser: Browser, topic: str):
     assert refused.status_code == 400
     assert "the removed queues hold" in refused.text
     allowed = browser.write(path, queues="1", force="1", step="preview")
-    assert f"rocketpy topic update {topic} --queues 1 --force" in allowed.text
+    assert f"rocketpy topic update {topic} --queues=1 --force --name-server=" in allowed.text
 
 
 def test_a_topic_is_deleted_when_its_name_is_typed(browser: Browser, topic: str, rocketpy_server: PatientServer):
     path = f"{CLUSTER}/topics/{topic}/delete"
-    assert f"rocketpy topic delete {topic} --yes" in browser.get(path).text
+    command = f"rocketpy topic delete {topic} --yes --name-server={rocketpy_server.name_server}"
+    assert command in html.unescape(browser.get(path).text)
     with rocketpy_server.admin() as admin:
         for wrong in ("", "other", f" {topic}", topic.upper()):
             refused = browser.write(path, name=wrong)

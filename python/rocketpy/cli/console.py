@@ -41,7 +41,7 @@ PublicHosts = Annotated[
     typer.Option(
         "--public-host",
         metavar="NAME",
-        help="Host name in the browser's address, such as that of a proxy; repeatable. Needs a login.",
+        help="Host name of a proxy in the browser's address; repeatable. Needs a login.",
     ),
 ]
 

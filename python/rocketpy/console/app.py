@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.routing import Route as WebRoute
 from starlette.staticfiles import StaticFiles
@@ -229,7 +229,8 @@ def endpoint(console: Console, route: Route, handler: Handler, *, as_json: bool)
     """ASGI endpoint of a route: session, permission, cluster, handler, errors."""
 
     async def answer(request: Request) -> Response:
-        session = console.sessions.visitor(request.cookies.get(console.cookie_name))
+        is_poll = "part" in request.query_params or route.path.endswith("/series")
+        session = console.sessions.visitor(request.cookies.get(console.cookie_name), renews=not is_poll)
         needed = permission_of(console.settings, route, request.method)
         if session is None:
             if needed != "none":
@@ -362,8 +363,3 @@ def create_app(settings: Settings, make: AdminFactory | None = None) -> Starlett
     app.router.redirect_slashes = False
     app.state.console = console
     return app
-
-
-def redirect(url: str) -> Response:
-    """Redirects to a page of the console."""
-    return RedirectResponse(url, 303)

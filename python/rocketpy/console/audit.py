@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from rocketpy.base.instant import datetime_of, now_ms
+from rocketpy.commandline.secrets import SECRET_NAME
 from rocketpy.errors import RocketPyError
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ KEPT = 1000
 """Number of lines that the page shows."""
 MAX_BYTES = 64 << 20
 """Size of the file in bytes above which it is renamed to `audit.1.jsonl`."""
-SECRETS = ("password", "secret", "credential", "token", "key")
-"""Parts of names whose values are never shown."""
 HIDDEN = "•••"
 MAX_VALUE = 1000
 """Maximum length of one value in characters."""
@@ -69,10 +68,10 @@ def is_secret(name: str) -> bool:
     """Whether the value of a setting is hidden.
 
     Examples:
-        >>> is_secret("haTokenFile"), is_secret("brokerRole")
-        (True, False)
+        >>> is_secret("haTokenFile"), is_secret("tlsPwd"), is_secret("brokerRole")
+        (True, True, False)
     """
-    return any(part in name.lower() for part in SECRETS)
+    return SECRET_NAME.search(name) is not None
 
 
 def without_secrets(value: Any) -> Any:

@@ -33,14 +33,18 @@ class EmbeddedConsole:
         self.url = address_of(settings, self._bound)
         """URL of the console."""
         self._ready = threading.Event()
+        self._failure: Exception | None = None
+        """Reason why the thread ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name="rocketpy-console", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._ready.wait(START_SECONDS) or not self._thread.is_alive():
-            raise ServerError("console did not start; the log has the reason")
+        if not self._ready.wait(START_SECONDS):
+            raise ServerError(f"cannot start console: not ready within {START_SECONDS:g} s")
+        if self._failure is not None:
+            raise ServerError(f"cannot start console: {self._failure}") from self._failure
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -52,7 +56,8 @@ class EmbeddedConsole:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception:
+        except Exception as error:
+            self._failure = error
             logger.exception("console ended; the server continues")
         finally:
             self._bound.close()

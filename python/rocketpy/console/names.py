@@ -7,7 +7,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from rocketpy.base.text import printable
 
@@ -64,6 +64,7 @@ def from_path(part: str) -> str:
     """Name of a decoded part of a path: the inverse of `to_path`, after the server removed the percent escapes.
 
     Examples:
+        >>> from urllib.parse import unquote
         >>> [from_path(unquote(to_path(name))) for name in ("%RETRY%g", "a/b~", "..", "~2f")]
         ['%RETRY%g', 'a/b~', '..', '~2f']
     """
@@ -205,8 +206,3 @@ def byte_text(size: float | None) -> str:
     while size >= 1024 and unit < 5:
         size, unit = size / 1024, unit + 1
     return f"{size:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[unit]}" if unit else f"{size:,.0f} B"
-
-
-def decoded(part: str) -> str:
-    """Name of a part of a path that still has percent escapes."""
-    return from_path(unquote(part, errors="surrogatepass"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.base.instant import datetime_of
+from rocketpy.console.commands import command_line
 from rocketpy.console.json_text import JsonProblem, check_json
 from rocketpy.console.search import SearchError, time_of
 from rocketpy.errors import InvalidArgumentError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.console.commands import Option
 
 __all__ = ["FIELDS", "Draft", "as_form", "draft_of", "left_out"]
 
@@ -62,26 +64,21 @@ class Draft:
         """Whether the body is JSON."""
         return self.verdict == "valid JSON"
 
-    def command(self) -> str:
+    def command(self, name_servers: str) -> str:
         """The `rocketpy produce` that sends the same message; empty for a long body, and for a copy."""
         values = self.values
         if len(self.body) > MAX_COMMAND or values["copy"]:
             return ""
-        words = ["rocketpy", "produce", self.topic]
-        for name in ("tag", "order_key", "delay"):
-            if values[name]:
-                words += [f"--{name.replace('_', '-')}", values[name]]
+        options: dict[str, Option] = {name.replace("_", "-"): values[name] for name in ("tag", "order_key", "delay")}
         if (due := datetime_of(self.due_ms)) is not None:
-            words += ["--deliver-at", due.isoformat()]
-        for key in values["key"].split():
-            words += ["--key", key]
+            options["deliver-at"] = due.isoformat()
+        options["key"] = values["key"].split()
         properties = _properties(values["properties"])
         if not properties and values["body"].isprintable():
-            return shlex.join(
-                [*words, "--", values["body"]] if values["body"].startswith("-") else [*words, values["body"]]
-            )
+            return command_line(["produce"], [self.topic, values["body"]], options, name_servers)
         line = json.dumps({"body": values["body"], "properties": properties})
-        return f"printf '%s\\n' {shlex.quote(line)} | {shlex.join([*words, '--format', 'json'])}"
+        options["format"] = "json"
+        return f"printf '%s\\n' {shlex.quote(line)} | {command_line(['produce'], [self.topic], options, name_servers)}"
 
 
 def _properties(text: str) -> dict[str, str]:

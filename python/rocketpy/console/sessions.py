@@ -63,7 +63,7 @@ class Session:
     """Whether the end of the session closes the client."""
 
     def may(self, permission: Permission) -> bool:
-        """Whether the role has a permission. No broker decides about alerts: they are the console's own."""
+        """Whether the role has a permission. No broker checks alerts: with a login they need an administrator."""
         if permission == "alerts" and self.user:
             return self.role == "admin"
         return permission in ROLES[self.role]
@@ -148,13 +148,18 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def visitor(self, token: str | None) -> Session | None:
-        """Session of a cookie. Without access control every visitor has one; with it None asks for a login."""
+    def visitor(self, token: str | None, *, renews: bool = True) -> Session | None:
+        """Session of a cookie. Without access control every visitor has one; with it None asks for a login.
+
+        Args:
+            token: Value of the cookie.
+            renews: Whether the visitor acted; a poll of an open page ends no pause.
+        """
         found = self._known.get(hash_of(token)) if token else None
         now = monotonic()
         if found is not None:
             if now - found.used_at <= IDLE_SECONDS and now - found.made_at <= MAX_SECONDS:
-                found.used_at = now
+                found.used_at = now if renews else found.used_at
                 return found
             self._drop(found)
         if self._settings.has_login or self.shared is None:

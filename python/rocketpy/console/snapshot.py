@@ -61,10 +61,10 @@ class TopicLag:
     """Number of queues with offsets of the group."""
     behind: float | None
     """Seconds between the newest consumed message and now, of the worst queue with lag; None without lag."""
-    committed: int = 0
-    """Sum of the committed offsets, for rates."""
+    committed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Committed offsets by `broker:queue`, for rates; queues without a commit are left out."""
     out: float | None = None
-    """Messages per second that the group commits; None before the second sample."""
+    """Messages per second that the group commits, from the queues of both samples; None before the second one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class TopicRow:
     """Type: `normal`, `delay`, `fifo`, `transaction`; empty if unknown."""
     messages: int | None = None
     max_offsets: int | None = None
-    """Sum of the max offsets of all queues."""
+    """Sum of the max offsets of all queues; None if a broker did not answer."""
     queues: int | None = None
     in_rate: float | None = None
     out_rate: float | None = None
@@ -229,23 +229,23 @@ def topic_row(before: TopicRow, info: TopicInfo, now: float) -> TopicRow:
         info: The answer of the brokers.
         now: Time in seconds since 1970.
     """
-    ends = sum(one.max_offset for one in info.queues)
+    ends = None if info.missing else sum(one.max_offset for one in info.queues)
     messages = sum(one.max_offset - one.min_offset for one in info.queues)
     stored = max((one.last_stored_at.timestamp() for one in info.queues if one.last_stored_at), default=None)
     rate: float | None = info.put_rate or None
-    if before.max_offsets is not None and before.read_at is not None and now > before.read_at and not info.missing:
+    if ends is not None and before.max_offsets is not None and before.read_at is not None and now > before.read_at:
         rate = max(0, ends - before.max_offsets) / (now - before.read_at)
     return replace(
         before,
         messages=messages,
         max_offsets=ends,
         queues=len(info.queues),
-        in_rate=0.0 if rate is None and not ends else rate,
+        in_rate=0.0 if rate is None and ends == 0 else rate,
         last_stored=stored,
         read_at=now,
         error="; ".join(f"{one.broker_name} does not answer" for one in info.missing) or None,
         tried_at=None,
-        still=before.still + 1 if before.max_offsets == ends else 0,
+        still=before.still + 1 if ends is not None and before.max_offsets == ends else 0,
     )
 
 
@@ -282,16 +282,21 @@ def sampled_group(before: GroupRow, lags: list[QueueLag], now: float, retry_topi
     seconds = 0.0 if before.sampled_at is None else now - before.sampled_at
     progress: dict[str, TopicLag] = {}
     for topic, queues in by_topic.items():
-        committed = sum(one.committed_offset or 0 for one in queues)
+        committed = {
+            f"{one.queue.broker_name}:{one.queue.queue_id}": one.committed_offset
+            for one in queues
+            if one.committed_offset is not None
+        }
         behind = [now - one.last_consumed_at.timestamp() for one in queues if one.lag and one.last_consumed_at]
-        earlier = before.by_topic.get(topic)
+        earlier: Mapping[str, int] = before.by_topic[topic].committed if topic in before.by_topic else {}
+        moved = [committed[queue] - earlier[queue] for queue in committed.keys() & earlier.keys()]
         progress[topic] = TopicLag(
             lag=sum(one.lag for one in queues),
             queues_behind=sum(one.lag > 0 for one in queues),
             queues=len(queues),
             behind=max(behind, default=None),
             committed=committed,
-            out=None if earlier is None or seconds <= 0 else max(0, committed - earlier.committed) / seconds,
+            out=max(0, sum(moved)) / seconds if moved and seconds > 0 else None,
         )
     worst = max((one.behind for one in progress.values() if one.behind is not None), default=None)
     rate = total(one.out for one in progress.values())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketpy.console import commands
 from rocketpy.console.view import FormError
 
 if TYPE_CHECKING:
@@ -90,4 +90,4 @@ def command_line(view: View, *words: str) -> str:
         view: The request.
         words: Command, options and arguments.
     """
-    return shlex.join(["rocketpy", *words, "--name-server", view.console.settings.name_servers])
+    return commands.command_line(map(commands.quoted, words), (), {}, view.console.settings.name_servers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -76,14 +75,6 @@ def is_same_origin(headers: Headers, scheme: str) -> bool:
     except ValueError:
         return False
     return parts.scheme == scheme and parts.netloc.lower() == headers.get("host", "").lower()
-
-
-def cookies_of(headers: Headers) -> dict[str, str]:
-    """Cookies of a request; none if the header is malformed."""
-    try:
-        return {name: one.value for name, one in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
 
 
 class Guard:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from rocketpy.console.view import View
 
 FILE = Path(__file__).parent.parent / "openapi.json"
-PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.commandline.secrets import SECRET_NAME, masked
+from rocketpy.commandline.secrets import masked
 from rocketpy.console.audit import HIDDEN, is_secret
 from rocketpy.console.names import shown
 from rocketpy.console.pages.brokers import chosen_member, tabs_of
@@ -60,7 +60,7 @@ def text_of(key: str, value: Any) -> str:
     """Value as text; those of secrets are hidden, as are secrets within other values."""
     if value is None:
         return ""
-    if (is_secret(key) or SECRET_NAME.search(key)) and value not in ("", ()):
+    if is_secret(key) and value not in ("", ()):
         return HIDDEN
     if isinstance(value, bool):
         return str(value).lower()

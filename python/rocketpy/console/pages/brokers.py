@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocketpy.base.instant import datetime_of
 from rocketpy.commandline.secrets import masked
 from rocketpy.console.audit import HIDDEN, is_secret
-from rocketpy.console.names import byte_text, count_text, shown, span_text
+from rocketpy.console.names import byte_text, count_text, shown
 from rocketpy.console.series import series_answer
 from rocketpy.console.tables import sorted_rows
 from rocketpy.console.view import PageNotFoundError
@@ -251,8 +251,3 @@ def facts_of(figures: Mapping[str, str | float]) -> list[tuple[str, str]]:
 def started_text(booted: datetime) -> str:
     """Start time with the zone."""
     return booted.isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")
-
-
-def behind_text(seconds: float | None) -> str:
-    """Lag of a slave in time."""
-    return span_text(seconds)

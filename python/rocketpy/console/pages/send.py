@@ -107,5 +107,5 @@ def page(view: View, draft: Draft, copied: ReceivedMessage | None, *, is_checked
         copied_size=len(copied.body) if copied is not None and draft.values["copy"] else None,
         left_out=left_out(copied) if copied is not None and not view.is_post else [],
         is_checked=is_checked,
-        command=draft.command() if is_checked else "",
+        command=draft.command(view.console.settings.name_servers) if is_checked else "",
     )

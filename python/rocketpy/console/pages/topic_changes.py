@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy.admin.topic_change import DEFAULT_QUEUES
 from rocketpy.base.names import is_system_topic
+from rocketpy.console.commands import command_line
 from rocketpy.console.pages.topics import actions, load, tabs
 from rocketpy.console.view import FormError, PageNotFoundError
 from rocketpy.errors import InvalidArgumentError, RocketPyError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from rocketpy.admin.changes import SettingChange
+    from rocketpy.console.commands import Option
     from rocketpy.console.view import View
 
 MAX_QUEUES = 16_384
@@ -31,11 +32,6 @@ KINDS = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION")
 """Types of topics (attribute `message.type`); empty leaves it unset."""
 PERMISSIONS = {"rw": "read and send", "r": "read only", "w": "send only", "none": "closed"}
 """Permissions by the words of `rocketpy topic perm`."""
-
-
-def line(*words: str) -> str:
-    """A command line of `rocketpy`."""
-    return shlex.join(("rocketpy", *words))
 
 
 def number_of(form: Mapping[str, str], name: str, title: str) -> int | None:
@@ -82,14 +78,11 @@ class NewTopic:
     broker: str
     attributes: dict[str, str | None]
 
-    @property
-    def command(self) -> str:
+    def command(self, name_servers: str) -> str:
         """The same as a command line."""
-        words = ["topic", "create", self.name, "--queues", str(self.queues)]
-        words += ["--broker", self.broker] if self.broker else []
-        for name, value in self.attributes.items():
-            words += ["--attribute", f"{name}={value or ''}"]
-        return line(*words)
+        attributes = [f"{name}={value or ''}" for name, value in self.attributes.items()]
+        options: dict[str, Option] = {"queues": str(self.queues), "broker": self.broker, "attribute": attributes}
+        return command_line(["topic", "create"], [self.name], options, name_servers)
 
 
 def new_topic(view: View, form: Mapping[str, str]) -> NewTopic:
@@ -177,15 +170,18 @@ class Changes:
             "force": self.force,
         }
 
-    def commands(self, topic: str) -> list[str]:
+    def commands(self, topic: str, name_servers: str) -> list[str]:
         """The same as command lines: one for queues and attributes, one for the permission."""
-        words = ["--queues", str(self.queues)] if self.queues else []
-        words += ["--write-queues", str(self.write_queues)] if self.write_queues else []
-        for name, value in self.attributes.items():
-            words += ["--attribute", f"{name}={value or ''}"]
-        words += ["--force"] if self.force and words else []
-        found = [line("topic", "update", topic, *words)] if words else []
-        return found + ([line("topic", "perm", topic, self.permission)] if self.permission in PERMISSIONS else [])
+        attributes = [f"{name}={value or ''}" for name, value in self.attributes.items()]
+        queues, write_queues = str(self.queues or ""), str(self.write_queues or "")
+        options: dict[str, Option] = {"queues": queues, "write-queues": write_queues, "attribute": attributes}
+        options["force"] = self.force
+        found: list[str] = []
+        if queues or write_queues or attributes:
+            found.append(command_line(["topic", "update"], [topic], options, name_servers))
+        if self.permission in PERMISSIONS:
+            found.append(command_line(["topic", "perm"], [topic, self.permission], {}, name_servers))
+        return found
 
 
 def changes_of(form: Mapping[str, str]) -> Changes:
@@ -234,7 +230,7 @@ async def config(view: View) -> Response:
             raise
         return view.render("topic_config.html", 400, **{**values, "error": str(error)})
     if form.get("step") != "apply" or not planned:
-        commands = wanted.commands(topic)
+        commands = wanted.commands(topic, view.console.settings.name_servers)
         return view.render("topic_config.html", 200, **{**values, "planned": planned, "commands": commands})
     return view.back(view.url("topics", topic, "config"), await changed(view, topic, wanted, planned))
 
@@ -268,7 +264,7 @@ async def delete(view: View) -> Response:
     if error and view.as_json:
         raise FormError(error)
     data = await load(view)
-    command = line("topic", "delete", topic, "--yes")
+    command = command_line(["topic", "delete"], [topic], {"yes": True}, view.console.settings.name_servers)
     return view.render("topic_delete.html", 400 if error else 200, page=data, command=command, error=error)
 
 
