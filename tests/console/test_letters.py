@@ -1,13 +1,15 @@
 """Dead letters for pages and jobs of resends, on a real server."""
 
 import asyncio
+import json
 
 import pytest
 from wire import give_up
 
 from rocketpy import AsyncAdmin, DeadLetterFilter, GroupNotFoundError, InvalidArgumentError, Message
 from rocketpy.base.instant import now_ms
-from rocketpy.console.exports import Exports, letter_facts
+from rocketpy.base.message_facts import letter_facts
+from rocketpy.console.exports import Exports
 from rocketpy.console.jobs import Jobs, Order
 from rocketpy.console.letters import (
     Letters,
@@ -204,8 +206,6 @@ def test_job_sends_each_letter_once_on_a_real_server(rocketpy_server, rocketpy_t
 
 
 def test_exported_letters_have_the_form_of_the_command_line(rocketpy_server, dead, group):
-    from rocketpy.cli.dlq import exported
-
     async def main(admin):
         exports = Exports()
         letters = [one async for one in matching(admin, group, Letters())]
@@ -214,7 +214,7 @@ def test_exported_letters_have_the_form_of_the_command_line(rocketpy_server, dea
         return letters, b"".join(chunks)
 
     letters, lines = on(rocketpy_server, main)
-    assert [letter_facts(one) for one in letters] == [exported(one) for one in letters]
+    assert [json.loads(line) for line in lines.splitlines()] == [letter_facts(one) for one in letters]
     assert lines.count(b"\n") == 5
     assert b"ValueError: <b>bad</b>" in lines
 

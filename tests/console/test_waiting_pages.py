@@ -32,7 +32,7 @@ def test_delayed_messages_are_shown_by_due_time(visitor, rocketpy_server, rocket
     text = visitor.text("waiting")
     assert rocketpy_topic in text
     assert "Due in 1 h" in text
-    assert "later" not in text, "bodies are no part of it"
+    assert "later" not in text, "the page shows no bodies"
 
 
 def test_open_transactions_are_shown_by_age(visitor, rocketpy_server, rocketpy_topic):

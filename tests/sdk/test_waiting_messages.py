@@ -17,7 +17,7 @@ LONGEST_DELAY = 18
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketpy.Server]:
-    """Nobody else's messages wait here."""
+    """Server without waiting messages of other tests."""
     with rocketpy.Server(
         tmp_path_factory.mktemp("waiting"), settings={"transactionCheckInterval": 3_600_000}
     ) as server:

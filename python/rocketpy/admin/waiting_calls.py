@@ -90,14 +90,14 @@ def marked(mark: ReceivedMessage) -> set[int]:
 
 
 def waiting_message(message: ReceivedMessage, due_ms: int, kind: str) -> WaitingMessage:
-    """Returns what is known of a waiting message."""
+    """Returns the known facts of a waiting message."""
     topic = message.properties.get(REAL_TOPIC, "")
     size, stored_at = body_size(message), message.stored_at
     return WaitingMessage(topic, datetime_of(due_ms), kind, size, stored_at, message.msg_id, message.broker_name)
 
 
 def open_transaction(half: ReceivedMessage, at_ms: int) -> OpenTransaction:
-    """Returns what is known of a half message."""
+    """Returns the known facts of a half message."""
     properties = half.properties
     return OpenTransaction(
         topic=properties.get(REAL_TOPIC, ""),

@@ -13,8 +13,8 @@ import typer
 
 from rocketpy import Admin, InvalidArgumentError, Message, RocketPyError, TopicNotFoundError
 from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter, Resent
+from rocketpy.base.message_facts import letter_facts
 from rocketpy.base.text import printable
-from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import notice
 from rocketpy.cli.options import LOCAL, WAITING, DryRun, Json, NameServer
@@ -100,7 +100,7 @@ def show(
             problem = error  # of a broker that does not answer, after the dead letters of the others
         resent = resent_of(admin, letters[:most])
     shown = zip(letters, resent, strict=False)
-    rows = [{**(exported(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
+    rows = [{**(letter_facts(letter) if as_json else row(letter)), "resent": is_resent} for letter, is_resent in shown]
     output.show(rows, as_json=as_json, empty=none_of(group, which, name_server), in_blocks=True)
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
@@ -187,7 +187,7 @@ def write(letters: Iterable[DeadLetter], stream: Any) -> int:
     count = 0
     escapes = stream.encoding.lower().replace("-", "") != "utf8"  # any charset has ASCII
     for letter in letters:
-        stream.write(json.dumps(exported(letter), ensure_ascii=escapes) + "\n")
+        stream.write(json.dumps(letter_facts(letter), ensure_ascii=escapes) + "\n")
         count += 1
     return count
 
@@ -340,9 +340,3 @@ def row(letter: DeadLetter) -> dict[str, object]:
         "keys": shortened(" ".join(message.keys)),
         "body": text_or_damaged(message),
     }
-
-
-def exported(letter: DeadLetter) -> dict[str, Any]:
-    """Returns all fields of a dead letter, with its topic of origin."""
-    facts = {"group": letter.group, "origin_topic": letter.topic, "reason": letter.reason, "error": letter.error}
-    return facts | facts_of(letter.message)

@@ -7,8 +7,8 @@ import typer
 from rocketpy import Admin, Answers, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
+from rocketpy.base.message_facts import as_json_or_damaged as facts_of
 from rocketpy.base.text import printable
-from rocketpy.cli.message_output import as_json_or_damaged as facts_of
 from rocketpy.cli.message_output import shortened, text_or_damaged
 from rocketpy.cli.missing import check_missing
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer

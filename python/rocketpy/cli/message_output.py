@@ -1,13 +1,13 @@
 """Messages as commands print them: lines of text or JSON, and cells of tables."""
 
-import base64
 import json
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from rocketpy import ReceivedMessage
+from rocketpy.base.message_facts import as_json_or_damaged
 from rocketpy.base.text import printable
 from rocketpy.commandline import output
 from rocketpy.commandline.exits import CommandError, ExitCode
@@ -90,30 +90,6 @@ class Writer:
             return None
 
 
-def times_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns both times as text, or null for a number that is not a time; and both as stored, in milliseconds."""
-    times = {"born_at": message.born_at, "stored_at": message.stored_at}
-    facts: dict[str, Any] = {name: None if at is None else at.isoformat() for name, at in times.items()}
-    return {**facts, "born_at_ms": message.born_at_ms, "stored_at_ms": message.stored_at_ms}
-
-
-def as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message. A body that is not UTF-8 is in `body_base64` instead of `body`."""
-    body = message.body
-    try:
-        return fields_of(message) | {"body": body.decode()}
-    except UnicodeDecodeError:
-        return fields_of(message) | {"body_base64": base64.b64encode(body).decode()}
-
-
-def as_json_or_damaged(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message. A body that does not decompress is null, and `body_error` has the error."""
-    try:
-        return as_json(message)
-    except UNREADABLE_BODY as error:
-        return fields_of(message) | {"body": None, "body_error": str(error)}
-
-
 def text_or_damaged(message: ReceivedMessage) -> str:
     """Returns the beginning of the body for a table, or the error of a body that does not decompress."""
     try:
@@ -126,20 +102,3 @@ def text_or_damaged(message: ReceivedMessage) -> str:
 def shortened(text: str) -> str:
     """Returns the beginning of a text for a table."""
     return text if len(text) <= CHARACTERS_SHOWN else text[:CHARACTERS_SHOWN] + "..."
-
-
-def fields_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Returns all fields of a message except the body."""
-    return {
-        "topic": message.topic,
-        "broker_name": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "order_key": message.order_key,
-        "properties": message.properties,
-        **times_of(message),
-        "reconsume_times": message.reconsume_times,
-    }

@@ -297,7 +297,9 @@ def failed(view: View, status: int, title: str, text: str, hint: str | None) -> 
 def asks_login(console: Console, request: Request, route: Route, *, as_json: bool) -> Response:
     """Login form in place of a page: the address stays."""
     if as_json:
-        return JSONResponse({"error": "not logged in", "hint": "log in, or send a token"}, 401)
+        return JSONResponse(
+            {"error": "not logged in", "hint": "log in on the page of the console; scripts send its cookie"}, 401
+        )
     if "part" in request.query_params:
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     shared = console.sessions.shared

@@ -164,7 +164,7 @@ class Collector:
             except Exception:
                 logger.exception("console read failed")
             spent = monotonic() - started
-            await asyncio.sleep(max(pause() - spent, spent, MIN_PAUSE))  # at most half of the time is spent in reads
+            await asyncio.sleep(max(pause() - spent, spent, MIN_PAUSE))  # reads take at most half of the time
 
     async def _call(self, part: str, call: Awaitable[T]) -> T:
         """Awaits a call about a whole part of the cluster, and keeps since when it fails."""

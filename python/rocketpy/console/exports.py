@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 from contextlib import suppress
@@ -13,17 +12,16 @@ from starlette.responses import StreamingResponse
 
 from rocketpy.base.clock import monotonic
 from rocketpy.console.audit import AuditError
-from rocketpy.errors import UNREADABLE_BODY, RocketPyError
+from rocketpy.errors import RocketPyError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from rocketpy import ReceivedMessage
     from rocketpy.admin.dead_letters import DeadLetter
 
-__all__ = ["ExportRefusedError", "Exports", "letter_facts"]
+__all__ = ["ExportRefusedError", "Exports"]
 
 logger = logging.getLogger("rocketpy.console")
 
@@ -158,41 +156,3 @@ class Exports:
             chunk += json.dumps({"incomplete": reason, "letters": claim.count}).encode() + b"\n"
         yield bytes(chunk)
         claim.reason = reason  # not reached if the client left
-
-
-def body_facts(message: ReceivedMessage) -> dict[str, Any]:
-    """Body of a message as text, as base64 if it is not UTF-8, or as an error if it does not decompress."""
-    try:
-        body = message.body
-    except UNREADABLE_BODY as error:
-        return {"body": None, "body_error": str(error)}
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
-
-
-def letter_facts(letter: DeadLetter) -> dict[str, Any]:
-    """All fields of a dead letter, in the form that `rocketpy produce --format json` reads."""
-    message = letter.message
-    times = {"born_at": message.born_at, "stored_at": message.stored_at}
-    return {
-        "group": letter.group,
-        "origin_topic": letter.topic,
-        "reason": letter.reason,
-        "error": letter.error,
-        "topic": message.topic,
-        "broker_name": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "order_key": message.order_key,
-        "properties": message.properties,
-        **{name: None if at is None else at.isoformat() for name, at in times.items()},
-        "born_at_ms": message.born_at_ms,
-        "stored_at_ms": message.stored_at_ms,
-        "reconsume_times": message.reconsume_times,
-        **body_facts(message),
-    }

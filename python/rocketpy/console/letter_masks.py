@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.console.exports import letter_facts
+from rocketpy.base.message_facts import letter_facts
 from rocketpy.console.jobs import JobRefusedError
 from rocketpy.console.masking import HIDDEN, Mask, mask_of
 

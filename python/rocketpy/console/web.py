@@ -113,7 +113,7 @@ class Guard:
             await self.app(scope, receive, guarded)
 
     def _may_write(self, headers: Headers, scope: Scope) -> bool:
-        """Whether a write may begin. Scripts with a token have no cookie, so that nobody else can make them send it."""
+        """Whether a write may begin. Pages of other sites cannot have a browser send `Authorization`."""
         is_script = scope["path"].startswith("/api/v1/") and "authorization" in headers and "cookie" not in headers
         return is_script or is_same_origin(headers, "https" if self.is_tls else scope.get("scheme", "http"))
 

@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct UsersLock(#[expect(dead_code, reason = "held, not read")] Option<RealLock>);
 
 impl UsersLock {
-    /// Locks the users file at a path, by `PATH.lock`. A folder that nobody may write in needs no lock.
+    /// Locks the users file at a path, by `PATH.lock`. A read-only folder needs no lock.
     ///
     /// # Errors
     /// Another process has it; the lock file cannot be made.

@@ -7,13 +7,30 @@ use rocketpy_protocol::body::{ResetOffsetBody, SubscriptionGroupWrapper};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
 
-use super::gather::{Answers, each};
+use super::gather::{Answers, Place, each};
 use super::{Admin, GroupSummary, LagRow, OffsetTarget, requests};
 use crate::api::Api;
 use crate::error::ClientError;
 use crate::{outcome, wire};
 
 impl Admin {
+    /// One broker of each name that may have offsets of a group: in one topic's route, else all that are readable.
+    ///
+    /// # Errors
+    /// The name of the group is invalid; the client is closed; the topic does not exist; no name server answers.
+    pub(super) async fn places_of_group(
+        &self,
+        group: &str,
+        topic: Option<&str>,
+    ) -> Result<Vec<Place>, ClientError> {
+        check_group(group)?;
+        self.client.check()?;
+        match topic {
+            Some(topic) => self.places_of(topic).await,
+            None => self.readable().await,
+        }
+    }
+
     /// All groups except those of the system, sorted by name.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use rocketpy_model::{MessageQueue, QueueOffset, system};
 use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper};
 
 use super::gather::{Answers, Place, each};
-use super::group::check_group;
 use super::{Admin, GroupLag, LagRow};
 use crate::api::Api;
 use crate::error::ClientError;
@@ -28,12 +27,7 @@ impl Admin {
     /// [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]; [`ClientError::Refused`] with
     /// SUBSCRIPTION_GROUP_NOT_EXIST when no broker has the group; those of reaching a name server; that of the first broker, if none answers.
     pub async fn known_lag(&self, group: &str, topic: Option<&str>) -> Result<Answers<LagRow>, ClientError> {
-        check_group(group)?;
-        self.client.check()?;
-        let places = match topic {
-            Some(topic) => self.places_of(topic).await?,
-            None => self.readable().await?,
-        };
+        let places = self.places_of_group(group, topic).await?;
         let answers = self.gather(&places, |api, place| {
             let (group, topic) = (group.to_owned(), topic.map(str::to_owned));
             async move { api.lag_at(&place, &group, topic.as_deref()).await }

@@ -7,7 +7,6 @@ use rocketpy_protocol::body::{ConsumeTimeSpans, GroupList, Statistics, Statistic
 use rocketpy_protocol::code::response;
 
 use super::gather::{Answers, Place, each};
-use super::group::check_group;
 use super::{Admin, requests};
 use crate::api::Api;
 use crate::error::ClientError;
@@ -139,12 +138,7 @@ impl Admin {
         group: &str,
         topic: Option<&str>,
     ) -> Result<Answers<QueueDelay>, ClientError> {
-        check_group(group)?;
-        self.client.check()?;
-        let places = match topic {
-            Some(topic) => self.places_of(topic).await?,
-            None => self.readable().await?,
-        };
+        let places = self.places_of_group(group, topic).await?;
         let answers = self.gather(&places, |api, place| {
             let (group, topic) = (group.to_owned(), topic.map(str::to_owned));
             async move { api.delays_at(&place, &group, topic.as_deref()).await }
@@ -184,12 +178,7 @@ impl Admin {
         group: &str,
         topic: Option<&str>,
     ) -> Result<Answers<TrafficRate>, ClientError> {
-        check_group(group)?;
-        self.client.check()?;
-        let places = match topic {
-            Some(topic) => self.places_of(topic).await?,
-            None => self.readable().await?,
-        };
+        let places = self.places_of_group(group, topic).await?;
         let answers = self.gather(&places, |api, place| {
             let (group, topic) = (group.to_owned(), topic.map(str::to_owned));
             async move { api.group_traffic_at(&place.address, &group, topic).await }

@@ -102,7 +102,7 @@ pub(super) fn hint(remark: &str, needs: &[Grant]) -> Option<Cow<'static, str>> {
     hints.iter().find(|(part, _)| remark.contains(part)).map(|(_, hint)| (*hint).into())
 }
 
-/// The commands that allow a call. The text of the server begins with `user` and goes on with `rest`.
+/// The commands that allow a call. The remark of the server is `user`, the words before the denial, and `rest`.
 fn grant_hint(user: &str, rest: &str, needs: &[Grant]) -> Cow<'static, str> {
     let user = quoted(user.rsplit("User:").next().filter(|user| !user.is_empty()).unwrap_or("USER"));
     if rest.contains("only a super user may") {

@@ -228,7 +228,7 @@ impl Sends {
     }
 }
 
-/// Writes a part of `out`. A stream that encrypts keeps what was written until it is flushed.
+/// Writes a part of `out`. An encrypting stream buffers written bytes until its flush.
 async fn write_some(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut) -> io::Result<()> {
     if !out.is_empty() {
         writer.write_buf(out).await?;
