@@ -219,7 +219,7 @@ impl Accounts {
     /// Changes what the body states: password, second password, end of a rotation, type, status.
     ///
     /// # Errors
-    /// Invalid value; unknown user; super user, and the caller is none; a rotation is open, and the body begins another one; the file cannot
+    /// Invalid value; unknown user; the user is a super user and the caller is not; a rotation is open, and the body begins another one; the file cannot
     /// be written.
     pub fn update_user(&self, name: &str, info: &UserInfo, by: Caller) -> Result<(), AccountsError> {
         user::check_name(name)?;
@@ -254,7 +254,7 @@ impl Accounts {
     /// Adds policies to those of a user; one of the same type and resource is replaced.
     ///
     /// # Errors
-    /// The subject is not a user, or a super user, and the caller is none; a policy is invalid or never decides; two contradict each other;
+    /// The subject is not a user, or is a super user while the caller is not; a policy is invalid or never decides; two contradict each other;
     /// there are too many; the file is not written.
     pub fn set_policies(&self, subject: &str, acl: &AclInfo, by: Caller) -> Result<(), AccountsError> {
         let name = name_of(subject)?;
@@ -277,7 +277,7 @@ impl Accounts {
     /// Deletes the policy of a type about a resource; without a resource all policies of the user. A resource without a policy is fine.
     ///
     /// # Errors
-    /// The subject is not a user, or has no policies, or is a super user, and the caller is none; a value is invalid; the file is not written.
+    /// The subject is not a user, or has no policies, or is a super user while the caller is not; a value is invalid; the file is not written.
     pub fn delete_policies(
         &self,
         subject: &str,

@@ -61,9 +61,7 @@ enum Denial {
     Disabled(String),
     #[error("check signature failed.")]
     Signature,
-    #[error(
-        "check proof failed: field RpProof of User:{0} is not that of this request code, these fields and this body"
-    )]
+    #[error("check proof failed: field RpProof of User:{0} does not match the request (code, fields, body)")]
     Proof(String),
     #[error("request of User:{user} needs a proof (field RpProof), which clients of RocketPy add: {why}")]
     NoProof { user: String, why: &'static str },

@@ -9,8 +9,8 @@ pub(crate) const OPEN_TO_ALL: &str = "any host that reaches this address can rea
                                       restrict access with a firewall";
 
 pub(crate) const OPEN_LISTS: &str = "any host that reaches this address can send the requests of authenticationWhitelist without a user, and any user those \
-                                     of authorizationWhitelist without a policy; empty both";
-pub(crate) const NOT_ENCRYPTED: &str = "connections from other hosts may be plain: networks between them see messages and can repeat requests; start with \
+                                     of authorizationWhitelist without a policy; clear both lists";
+pub(crate) const NOT_ENCRYPTED: &str = "connections from other hosts may be plain: others on the network can read messages and replay requests; start with \
                                         --secure, or set tlsServerMode=enforcing";
 pub(crate) const OPEN_METRICS: &str = "any host that reaches the metrics can read the names of topics and groups there; set metricsPromExporterHost=127.0.0.1, \
                                        or tlsServerNeedClientAuth=require";

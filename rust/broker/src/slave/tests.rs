@@ -516,7 +516,7 @@ async fn a_slave_with_a_token_takes_nothing_from_a_broker_that_does_not_prove_it
 }
 
 #[tokio::test]
-async fn slave_with_users_goes_on_without_a_reason_when_its_master_has_users_off() {
+async fn slave_keeps_its_users_when_its_master_has_users_off() {
     let folder = tempfile::tempdir().unwrap();
     let accounts = Accounts::open(folder.path().join("users.json")).unwrap();
     accounts.ensure_super("servers", "secret").unwrap();

@@ -54,7 +54,7 @@ async fn a_range_that_the_queue_does_not_hold_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_read_that_waits_pulls_again_while_there_is_nothing() {
+async fn waiting_read_repeats_empty_pulls() {
     let (peer, pulls) = (single(1), AtomicUsize::new(0));
     peer.script(move |command| match command.code {
         request::PULL_MESSAGE => {
